@@ -1,0 +1,169 @@
+//! A task's own history, a few bytes for each step, kept in its row.
+//!
+//! The event log is shared and ages out after a day; this one lives as long as the task. Each step is
+//! `kind, detail, attempt (varint), milliseconds since the step before (varint)`.
+
+use crate::now::WallMs;
+
+/// Beyond this many bytes (a few hundred steps) the trail keeps its first steps and counts the rest in silence.
+pub const TRAIL_BYTES_MAX: usize = 2048;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum StepKind {
+    Created = 0,
+    Waiting = 1,
+    Scheduled = 2,
+    Queued = 3,
+    Assigned = 4,
+    Started = 5,
+    Stopping = 6,
+    Retrying = 7,
+    Preempted = 8,
+    Lost = 9,
+    Completed = 10,
+    Failed = 11,
+    Cancelled = 12,
+    Rejected = 13,
+    Changed = 14,
+    Stalled = 15,
+}
+
+impl StepKind {
+    pub const ALL: [StepKind; 16] = [
+        StepKind::Created,
+        StepKind::Waiting,
+        StepKind::Scheduled,
+        StepKind::Queued,
+        StepKind::Assigned,
+        StepKind::Started,
+        StepKind::Stopping,
+        StepKind::Retrying,
+        StepKind::Preempted,
+        StepKind::Lost,
+        StepKind::Completed,
+        StepKind::Failed,
+        StepKind::Cancelled,
+        StepKind::Rejected,
+        StepKind::Changed,
+        StepKind::Stalled,
+    ];
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StepKind::Created => "created",
+            StepKind::Waiting => "waiting",
+            StepKind::Scheduled => "scheduled",
+            StepKind::Queued => "queued",
+            StepKind::Assigned => "assigned",
+            StepKind::Started => "started",
+            StepKind::Stopping => "stopping",
+            StepKind::Retrying => "retrying",
+            StepKind::Preempted => "preempted",
+            StepKind::Lost => "lost",
+            StepKind::Completed => "completed",
+            StepKind::Failed => "failed",
+            StepKind::Cancelled => "cancelled",
+            StepKind::Rejected => "rejected",
+            StepKind::Changed => "changed",
+            StepKind::Stalled => "stalled",
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    pub kind: StepKind,
+    /// The code of the class or stop behind the step, plus one; 0 when there is none.
+    pub detail: u8,
+    pub attempt: u32,
+    pub at_ms: WallMs,
+}
+
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Trail {
+    bytes: Vec<u8>,
+    last_ms: WallMs,
+}
+
+impl Trail {
+    pub fn push(&mut self, step: Step) {
+        if self.bytes.len() >= TRAIL_BYTES_MAX {
+            return;
+        }
+        self.bytes.push(step.kind as u8);
+        self.bytes.push(step.detail);
+        put_varint(&mut self.bytes, u64::from(step.attempt));
+        put_varint(&mut self.bytes, step.at_ms.saturating_sub(self.last_ms));
+        self.last_ms = step.at_ms.max(self.last_ms);
+    }
+
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Reads what [`Trail::as_bytes`] gave; bytes that make no sense end the history there.
+    pub fn from_bytes(bytes: &[u8]) -> Trail {
+        let mut trail = Trail { bytes: bytes.to_vec(), last_ms: 0 };
+        trail.last_ms = trail.steps().last().map_or(0, |step| step.at_ms);
+        trail
+    }
+
+    pub fn steps(&self) -> impl Iterator<Item = Step> + '_ {
+        let mut rest = &self.bytes[..];
+        let mut at_ms = 0;
+        std::iter::from_fn(move || {
+            let (&[kind, detail], tail) = rest.split_first_chunk::<2>()?;
+            rest = tail;
+            let attempt = take_varint(&mut rest)?;
+            at_ms += take_varint(&mut rest)?;
+            let kind = *StepKind::ALL.get(usize::from(kind))?;
+            Some(Step { kind, detail, attempt: attempt as u32, at_ms })
+        })
+    }
+}
+
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}
+
+pub(crate) fn take_varint(rest: &mut &[u8]) -> Option<u64> {
+    let mut n = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, tail) = rest.split_first()?;
+        *rest = tail;
+        n |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(n);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_survive_the_bytes() {
+        let steps = [
+            Step { kind: StepKind::Created, detail: 0, attempt: 0, at_ms: 1_700_000_000_000 },
+            Step { kind: StepKind::Assigned, detail: 0, attempt: 1, at_ms: 1_700_000_000_005 },
+            Step { kind: StepKind::Failed, detail: 3, attempt: 300, at_ms: 1_700_000_900_000 },
+        ];
+        let mut trail = Trail::default();
+        steps.iter().for_each(|&step| trail.push(step));
+        let read = Trail::from_bytes(trail.as_bytes());
+        assert_eq!(read, trail);
+        assert_eq!(read.steps().collect::<Vec<_>>(), steps);
+    }
+
+    #[test]
+    fn broken_bytes_end_the_history() {
+        assert_eq!(Trail::from_bytes(&[0, 0, 0x80]).steps().count(), 0);
+    }
+}

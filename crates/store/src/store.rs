@@ -1,0 +1,172 @@
+//! The seam between the scheduler and its database.
+//!
+//! [`Store`] is what the tick loop writes and reads through: blocking, one caller, no policy. A driver writes what it
+//! is told, in one transaction, guarded by (phase, attempt) of each changed row and by the epoch of the whole store; it
+//! never decides anything. [`Reader`] is what everyone else reads through: lists, single tasks, the event log.
+//! Readers see committed rows only.
+
+use std::path::Path;
+
+use runyard_core::batch::Batch;
+use runyard_core::event::{Due, Happening, Release, Rest};
+use runyard_core::flow::FlowKey;
+use runyard_core::ids::{BatchId, FlowId, TaskId};
+use runyard_core::name::{Blob, Name};
+use runyard_core::now::{Clock, Now, WallMs};
+use runyard_core::task::{Phase, Task, Tier};
+use runyard_core::write::{CountDelta, CountKey, Loaded, Needs, Rows, WriteSet};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A guard did not hold: somebody else wrote, or memory and store disagree. The core must be dropped and reloaded.
+    #[error("row of task {task:?} is not as it was: {detail}")]
+    Conflict { task: Option<TaskId>, detail: String },
+    /// A later epoch has taken this store over.
+    #[error("this holder's epoch {ours} is over: the store is at {theirs}")]
+    Fenced { ours: u64, theirs: u64 },
+    #[error("the data is of a later version ({found}) than this program knows ({known}); use a newer runyard")]
+    TooNew { found: u32, known: u32 },
+    #[error("{what} is damaged: {detail}")]
+    Damaged { what: &'static str, detail: String },
+    #[error("{doing}")]
+    Driver {
+        doing: &'static str,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// One caller: the tick loop. Everything it reads it may trust until its next commit.
+pub trait Store {
+    /// Takes the store over (raises the epoch, durably) and reads what a core starts from. `salt` is used when the store
+    /// has none yet.
+    fn load(&mut self, salt: u64) -> Result<Loaded>;
+
+    /// Rows by key. What does not exist is simply not in the answer.
+    fn fetch(&mut self, needs: &Needs) -> Result<Rows>;
+
+    /// All of it or nothing, durable when it returns. Gives the sequence number of its happenings in the event log; a
+    /// commit without happenings gives the last one used.
+    fn commit(&mut self, writes: &WriteSet) -> Result<u64>;
+
+    /// Heads of queues: for each request the queued tasks of that flow in (rank, seq) order after `after`, and the
+    /// queued task of that flow with the least seq.
+    fn flow_rows(&mut self, wants: &[FlowWant]) -> Result<Vec<FlowRows>>;
+
+    /// The due index of one clock, in (at, seq) order, after `after`.
+    fn dues(&mut self, clock: Clock, after: Option<Due>, limit: usize) -> Result<Vec<Due>>;
+
+    /// Tasks that a release sets free, in seq order: children by their edges, or batch members that wait for a place.
+    fn released(&mut self, release: &Release, limit: usize) -> Result<Vec<Task>>;
+
+    /// Specs of tasks about to start, in the order asked.
+    fn specs(&mut self, tasks: &[TaskId]) -> Result<Vec<Option<Blob>>>;
+
+    /// How many queued tasks of its flow stand before this one, counted up to `limit`.
+    fn n_ahead(&mut self, task: &Task, limit: u32) -> Result<u32>;
+
+    /// One chunk of retention: ended tasks past their time, with their specs, keys, edges; old batches, keys and
+    /// happenings. `Rest::More` when another chunk is waiting.
+    fn purge(&mut self, now: Now, purge: &Purge) -> Result<Purged>;
+
+    /// Readers for everyone else, on the same data.
+    fn reader(&self) -> std::sync::Arc<dyn Reader>;
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlowWant {
+    pub flow: FlowId,
+    pub after: Option<(i32, u64)>,
+    pub limit: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct FlowRows {
+    pub flow: FlowId,
+    pub rows: Vec<Task>,
+    pub oldest: Option<Box<Task>>,
+    pub rest: Rest,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Purge {
+    /// Ended tasks without a ttl of their own are kept so long after their end.
+    pub retention_ms: u64,
+    /// Idempotency keys live as long as their task and at least so long.
+    pub keys_ms_min: u64,
+    pub happenings_ms: u64,
+    pub happenings_bytes_max: u64,
+    /// Rows looked at in one chunk.
+    pub limit: usize,
+}
+
+#[derive(Clone, Debug)]
+pub struct Purged {
+    /// Tasks that are gone; their logs may go too.
+    pub tasks: Vec<TaskId>,
+    pub rest: Rest,
+}
+
+/// Shared by the API: many callers, each call its own snapshot.
+pub trait Reader: Send + Sync {
+    fn task(&self, id: TaskId) -> Result<Option<TaskDoc>>;
+
+    /// Newest first. `after` is the `seq` a page ended with. A page may be short of `limit` and still have a
+    /// `next`: a filter looks at a bounded number of rows for each page.
+    fn tasks(&self, filter: &Filter, after: Option<u64>, limit: usize) -> Result<Page>;
+
+    fn batch(&self, id: BatchId) -> Result<Option<(Batch, Blob)>>;
+
+    /// Kept counts, not counted ones: the cost is the number of agent × lane pairs.
+    fn counts(&self) -> Result<Vec<(CountKey, CountDelta)>>;
+
+    fn flows(&self) -> Result<u64>;
+
+    /// The event log in order, from the first commit after `after`.
+    fn happenings(&self, after: u64, limit: usize) -> Result<Vec<(u64, Vec<Happening>)>>;
+
+    /// The first and last sequence numbers the event log still holds; `None` when it is empty.
+    fn happenings_range(&self) -> Result<Option<(u64, u64)>>;
+
+    fn setting(&self, name: &str) -> Result<Option<Blob>>;
+
+    /// A consistent copy of everything, while the writer goes on.
+    fn backup(&self, to: &Path) -> Result<()>;
+}
+
+/// A task with what the core does not keep.
+#[derive(Clone, Debug)]
+pub struct TaskDoc {
+    pub task: Task,
+    pub agent: Name,
+    pub lane: Name,
+    pub kind: Name,
+    pub tier: Tier,
+    pub spec: Option<Blob>,
+    pub result: Option<Blob>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    pub phases: Vec<Phase>,
+    pub agent: Option<Name>,
+    pub lane: Option<Name>,
+    pub kind: Option<Name>,
+    pub tier: Option<Tier>,
+    pub batch: Option<BatchId>,
+    pub created_after: Option<WallMs>,
+    pub created_before: Option<WallMs>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub items: Vec<TaskDoc>,
+    pub next: Option<u64>,
+}
+
+/// The copy of the flow's key that a task's row carries, so that it can be read after its flow is gone.
+pub fn row_key(key: &FlowKey) -> (&Name, &Name, &Name, Tier) {
+    (&key.agent, &key.lane, &key.shape.kind, key.tier)
+}
