@@ -273,7 +273,6 @@ pub enum Command {
         task: TaskId,
         attempt: u32,
     },
-    Happened(Happening),
 }
 
 #[derive(Clone, Debug)]
@@ -311,8 +310,9 @@ pub enum Answer {
 #[derive(Clone, Debug)]
 pub struct Accepted {
     pub id: TaskId,
-    /// The task as this event left it.
-    pub task: Box<Task>,
+    pub phase: Phase,
+    /// The task as this event left it. Only for a single submit: a batch answers with ids and states.
+    pub task: Option<Box<Task>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

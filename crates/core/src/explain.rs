@@ -1,8 +1,15 @@
 //! Why does this task wait? The answer is the list of its gates, each open or closed right now, and its place.
 
+use std::collections::BTreeMap;
+
+use crate::core::Core;
+use crate::flow::Shape;
+use crate::gate::{Gate, GateKey};
 use crate::ids::TaskId;
-use crate::now::WallMs;
-use crate::task::{Phase, Text};
+use crate::now::{Now, SteadyMs, WallMs};
+use crate::slab::{FlowIx, GateIx};
+use crate::submit::uuid_text;
+use crate::task::{Delay, Phase, State, Task, Text, Wait};
 
 /// At most so many holders are named for one gate.
 pub const HOLDERS_MAX: usize = 20;
@@ -46,4 +53,141 @@ pub struct GateView {
     pub since_ms: Option<WallMs>,
     pub opens_at_ms: Option<WallMs>,
     pub detail: Text,
+}
+
+impl Core {
+    /// Every gate of this task, in order, as it is right now. `None` for a task that is not in memory.
+    pub fn explain(&self, now: Now, id: TaskId) -> Option<Explanation> {
+        let task = self.task(id)?;
+        let phase = task.phase();
+        let mut gates = Vec::new();
+        let mut next = None;
+        if phase.is_unstarted() {
+            gates.extend(self.data_gates(now, task));
+            let ix = self.flow_of(task);
+            gates.extend(self.flows[ix].gates.iter().map(|&gate| self.gate_view(now, gate, ix)));
+            next = self.closed_gate(now, ix).and_then(|gate| self.served_next(gate));
+        }
+        Some(Explanation { task: id, phase, reason: task.reason.clone(), gates, ahead: None, next })
+    }
+
+    /// The head of the flow that would be served first when this gate opens.
+    fn served_next(&self, gate: GateIx) -> Option<TaskId> {
+        let best = self.gates[gate].line.best()?;
+        self.flows[best.flow].window.first().map(|(_, id)| id)
+    }
+
+    fn data_gates(&self, now: Now, task: &Task) -> Vec<GateView> {
+        let mut views = Vec::new();
+        let is_waiting = matches!(task.state, State::Waiting(Wait::Dependencies));
+        if task.n_deps_open > 0 || is_waiting {
+            views.push(GateView {
+                open: task.n_deps_open == 0,
+                current: Some(u64::from(task.n_deps_open)),
+                limit: Some(0),
+                since_ms: Some(task.created_at),
+                opens_at_ms: None,
+                detail: format!("{} parents have not completed", task.n_deps_open).into(),
+                ..GateView::named("dependencies", Text::default())
+            });
+        }
+        if let State::Scheduled(delay) = task.state {
+            let opens_at_ms = match delay {
+                Delay::Until(at) => at,
+                Delay::Backoff(at) => now.wall_ms + at.saturating_sub(now.steady_ms),
+            };
+            let name = if matches!(delay, Delay::Until(_)) { "not before" } else { "backoff" };
+            let view = GateView::named("time", name.into());
+            views.push(GateView { open: false, opens_at_ms: Some(opens_at_ms), detail: task.reason.clone(), ..view });
+        }
+        if let Some(batch) = task.batch.and_then(|batch| self.batches.get(&batch)).map(|entry| &entry.batch)
+            && let Some(limit) = batch.parallelism
+        {
+            views.push(GateView {
+                open: task.has_place || batch.has_free_place(),
+                current: Some(u64::from(batch.n_places)),
+                limit: Some(u64::from(limit)),
+                ..GateView::named("batch", uuid_text(batch.id.0).into())
+            });
+        }
+        views
+    }
+
+    fn gate_view(&self, now: Now, ix: GateIx, flow: FlowIx) -> GateView {
+        let gate = &self.gates[ix];
+        let (kind, name): (&'static str, Text) = match &gate.key {
+            GateKey::Global => ("global", Text::default()),
+            GateKey::Agent(name) => ("agent", name.to_string().into()),
+            GateKey::Lane(name) => ("lane", name.to_string().into()),
+            GateKey::Kind(name) => ("kind", name.to_string().into()),
+            GateKey::Named(name) => ("gate", name.to_string().into()),
+            GateKey::Worker(shape) => ("worker", shape.kind.to_string().into()),
+        };
+        let open = self.is_open_for(now, ix, flow);
+        let rate_opens = gate.rate.as_ref().and_then(|rate| rate.opens_at(now.steady_ms));
+        let holders: Vec<TaskId> = gate.holders.iter().take(HOLDERS_MAX).map(|holder| holder.task).collect();
+        let since_ms = holders.iter().filter_map(|&id| self.task(id)?.assigned_at).min().filter(|_| !open);
+        GateView {
+            open,
+            current: Some(u64::from(gate.n_used())),
+            limit: gate.limit.map(u64::from),
+            holders: if open { Vec::new() } else { holders },
+            since_ms,
+            opens_at_ms: rate_opens
+                .filter(|&at| at < SteadyMs::MAX)
+                .map(|at| now.wall_ms + at.saturating_sub(now.steady_ms)),
+            detail: self.gate_detail(now, gate, flow, open),
+            ..GateView::named(kind, name)
+        }
+    }
+
+    fn gate_detail(&self, now: Now, gate: &Gate, flow: FlowIx, open: bool) -> Text {
+        if open {
+            return Text::default();
+        }
+        if let Some(paused) = gate.paused {
+            return paused.into();
+        }
+        if let GateKey::Worker(shape) = &gate.key {
+            return self.worker_detail(now, shape, flow);
+        }
+        if gate.rate.as_ref().is_some_and(|rate| rate.opens_at(now.steady_ms).is_some()) {
+            return "rate used up".into();
+        }
+        match gate.n_kept() {
+            0 => "full".into(),
+            n => format!("full, {n} kept for critical tasks").into(),
+        }
+    }
+
+    /// Workers in groups by the reason they do not fit.
+    fn worker_detail(&self, now: Now, shape: &Shape, flow: FlowIx) -> Text {
+        if !self.fleet.workers.values().any(|worker| worker.spec.kinds.contains(&shape.kind)) {
+            return format!("no worker offers kind {}", shape.kind).into();
+        }
+        let mut groups: BTreeMap<&'static str, u32> = BTreeMap::new();
+        for worker in self.fleet.workers.values() {
+            if let Some(unfit) = worker.unfit(now.steady_ms, shape, Some(flow)) {
+                *groups.entry(unfit.as_str()).or_default() += 1;
+            }
+        }
+        let groups: Vec<String> = groups.into_iter().map(|(why, n)| format!("{n} {why}")).collect();
+        groups.join(", ").into()
+    }
+}
+
+impl GateView {
+    fn named(kind: &'static str, name: Text) -> GateView {
+        GateView {
+            kind,
+            name,
+            open: true,
+            current: None,
+            limit: None,
+            holders: Vec::new(),
+            since_ms: None,
+            opens_at_ms: None,
+            detail: Text::default(),
+        }
+    }
 }

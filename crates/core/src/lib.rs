@@ -7,13 +7,35 @@
 
 pub mod batch;
 pub mod config;
+pub mod core;
 pub mod event;
 pub mod explain;
 pub mod flow;
+pub mod task;
+pub mod write;
+
+mod configure;
+mod dispatch;
+mod fleet;
+mod flows;
+mod gate;
+mod lifecycle;
+mod line;
+mod preempt;
+mod recover;
+mod report;
+mod submit;
+mod wake;
+mod window;
+
 pub mod hash;
 pub mod ids;
 pub mod name;
 pub mod now;
-pub mod task;
+mod slab;
 pub mod trail;
-pub mod write;
+
+pub use crate::core::Core;
+pub use crate::flows::lane_in_force;
+pub use crate::report::backoff_ms;
+pub use crate::submit::uuid_text;

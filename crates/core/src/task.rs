@@ -166,11 +166,13 @@ pub enum Stop {
     Stalled = 4,
     /// The server is going down cleanly: back to the queue, nothing counted.
     Shutdown = 5,
+    /// Handed out and not started in time: back to the queue, nothing counted.
+    NotStarted = 6,
 }
 
 impl Stop {
-    pub const ALL: [Stop; 6] =
-        [Stop::Cancel, Stop::Timeout, Stop::Deadline, Stop::Preempted, Stop::Stalled, Stop::Shutdown];
+    pub const ALL: [Stop; 7] =
+        [Stop::Cancel, Stop::Timeout, Stop::Deadline, Stop::Preempted, Stop::Stalled, Stop::Shutdown, Stop::NotStarted];
 
     pub fn as_str(self) -> &'static str {
         match self {
@@ -180,6 +182,7 @@ impl Stop {
             Stop::Preempted => "preempted",
             Stop::Stalled => "stalled",
             Stop::Shutdown => "shutdown",
+            Stop::NotStarted => "not started in time",
         }
     }
 

@@ -1,1 +1,22 @@
-//! placeholder
+//! Executors: `http`, `process` and `noop`, each an explicit state machine from start to confirmed end.
+//!
+//! An executor never decides. It knows no retry, no timeout and no deadline: the scheduler asks for a stop, and the
+//! executor answers with exactly one [`Outcome`] when nothing of the run is alive any more. What it must not know: the
+//! store, the scheduler's state, other tasks.
+
+pub mod executor;
+pub mod http;
+pub mod job;
+pub mod log;
+pub mod noop;
+pub mod outcome;
+pub mod payload;
+pub mod places;
+pub mod process;
+pub mod result;
+
+pub use executor::{ExecOptions, Executors};
+pub use job::{Job, Kind, Progress, Signs};
+pub use outcome::{Class, Fault, Outcome};
+pub use payload::{PayloadError, validate_payload};
+pub use places::Places;

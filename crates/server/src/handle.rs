@@ -122,6 +122,25 @@ impl Handle {
         self.shared.readiness.send_replace(readiness);
     }
 
+    /// Only from the state the caller believes in: a drain or stop that came in between stays.
+    pub(crate) fn set_readiness_from(&self, from: Readiness, to: Readiness) {
+        self.shared.readiness.send_if_modified(|readiness| {
+            let is_from = *readiness == from;
+            if is_from {
+                *readiness = to;
+            }
+            is_from
+        });
+    }
+
+    /// Before everything that waits already: after a recovery nothing may be judged before the worker is there.
+    pub(crate) fn tell_first(&self, events: impl DoubleEndedIterator<Item = Event>) {
+        let mut inbox = self.lock();
+        events.rev().for_each(|event| inbox.control.push_front(event));
+        drop(inbox);
+        self.shared.wake.notify_one();
+    }
+
     pub(crate) fn publish(&self, commit: Commit) {
         // An error only says that nobody listens.
         let _ = self.shared.commits.send(Arc::new(commit));

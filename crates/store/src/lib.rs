@@ -4,3 +4,9 @@
 #![forbid(unsafe_code)]
 
 pub mod store;
+pub mod yard;
+
+pub mod memory;
+pub mod sqlite;
+
+pub mod codec;

@@ -8,6 +8,7 @@
 use std::path::Path;
 
 use runyard_core::batch::Batch;
+pub use runyard_core::core::FlowWant;
 use runyard_core::event::{Due, Happening, Release, Rest};
 use runyard_core::flow::FlowKey;
 use runyard_core::ids::{BatchId, FlowId, TaskId};
@@ -26,6 +27,9 @@ pub enum Error {
     Fenced { ours: u64, theirs: u64 },
     #[error("the data is of a later version ({found}) than this program knows ({known}); use a newer runyard")]
     TooNew { found: u32, known: u32 },
+    /// Another process writes this data.
+    #[error("the data is in use by another runyard (it holds {})", .path.display())]
+    Locked { path: std::path::PathBuf },
     #[error("{what} is damaged: {detail}")]
     Damaged { what: &'static str, detail: String },
     #[error("{doing}")]
@@ -73,13 +77,6 @@ pub trait Store {
 
     /// Readers for everyone else, on the same data.
     fn reader(&self) -> std::sync::Arc<dyn Reader>;
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FlowWant {
-    pub flow: FlowId,
-    pub after: Option<(i32, u64)>,
-    pub limit: usize,
 }
 
 #[derive(Clone, Debug)]

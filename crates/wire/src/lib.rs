@@ -1,1 +1,58 @@
-//! placeholder
+//! The JSON types of REST `/v1`: what a request may say and what an answer looks like. No logic beyond reading and
+//! writing JSON, so that server and clients can share them without sharing anything else.
+//!
+//! Doc comments here are the descriptions of the OpenAPI document.
+
+#![forbid(unsafe_code)]
+
+mod id;
+mod json;
+mod parse;
+mod timestamp;
+mod words;
+
+mod batch;
+mod control;
+mod event;
+mod explain;
+mod problem;
+mod stats;
+mod task;
+
+pub use batch::{BatchAnswer, BatchCounts, BatchItem, BatchRequest, BatchState, BatchView};
+pub use control::{
+    AgentPut, AgentView, BackupRequest, BackupView, ConfigPatch, ConfigView, DrainRequest, DrainView, HealthView,
+    KeyCreated, KeyRequest, KeyView, LanePut, LaneView, Scope, VersionView,
+};
+pub use event::{EventView, LogLine, LogStream, StepView};
+pub use explain::{ExplainView, GateView, PlaceInLine};
+pub use id::{BadId, Id};
+pub use json::Json;
+pub use parse::{ParseError, parse};
+pub use problem::{PROBLEM_CONTENT_TYPE, Problem};
+pub use stats::{AgentMetrics, Counts, LimitsView, MetricsView, QueueView, StatsView};
+pub use task::{
+    CancelAnswer, CancelFilter, CancelManyAnswer, CancelRequest, ChangeRequest, Dependency, ErrorView, Limits,
+    ListPage, Place, Progress, Resources, RetryRequest, RetrySpec, StoredSpec, TaskRequest, TaskSpec, TaskStatus,
+    TaskView,
+};
+pub use timestamp::{BadTimestamp, Timestamp};
+pub use words::{BatchMode, Class, OnDependencyFailure, Priority, TaskState};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use utoipa::{PartialSchema, ToSchema};
+
+    #[test]
+    fn schemas_say_what_json_really_looks_like() {
+        let schema = |schema| serde_json::to_value::<utoipa::openapi::RefOr<utoipa::openapi::Schema>>(schema).unwrap();
+        assert_eq!(schema(Id::schema())["format"], "uuid");
+        assert_eq!(schema(Timestamp::schema())["format"], "date-time");
+        let request = schema(TaskRequest::schema());
+        assert_eq!(request["additionalProperties"], false);
+        assert!(request["properties"]["timeoutMs"]["description"].is_string(), "{request}");
+        assert_eq!(schema(Dependency::schema())["type"], "string");
+        assert_eq!(ListPage::<TaskView>::name(), "ListPage");
+    }
+}

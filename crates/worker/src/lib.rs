@@ -1,1 +1,18 @@
-//! placeholder
+//! A worker: takes starts and stops from the scheduler, runs them through the executors, and reports back.
+//!
+//! The server contains one; a worker on another machine is the same code behind another [`Link`]. It decides nothing:
+//! what it holds, it runs until the work ends or the scheduler wants it stopped. What it must not know: limits, retries,
+//! the store.
+
+#![forbid(unsafe_code)]
+
+mod link;
+mod spec;
+mod table;
+mod watch;
+mod worker;
+
+pub use link::Link;
+pub use runyard_exec::Progress;
+pub use watch::{LogFollow, ProgressEvent};
+pub use worker::{Error, Worker, WorkerOptions};

@@ -1,0 +1,124 @@
+//! The command line as a whole: which commands there are and where each is carried out.
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::client::Client;
+use crate::command::{
+    agents, backup, batch, cancel, config, drain, key, lanes, list, logs, retry, show, stats, submit, wait, watch, why,
+};
+use crate::error::Result;
+use crate::exit::{self, Exit};
+use crate::locate::Connection;
+
+/// One scheduler for the work of AI agents.
+#[derive(Parser)]
+#[command(name = "runyard", version, after_help = exit::HELP, arg_required_else_help = true)]
+pub struct Cli {
+    #[command(flatten)]
+    shared: Shared,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// What every command understands.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Shared {
+    #[command(flatten)]
+    pub connection: Connection,
+    /// Print the answer of the API as JSON
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+impl Shared {
+    pub fn client(&self) -> Result<Client> {
+        Client::new(&self.connection)
+    }
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start the server
+    //SERVE Serve(serve::Args),
+    /// Start a server with a sample workload and watch it at work
+    //SERVE Demo(demo::Args),
+    /// Submit a task: a command, a shell line, an HTTP call, or any kind
+    Submit(Box<submit::Args>),
+    /// Submit many tasks from a file
+    Batch(batch::Args),
+    /// List tasks, newest first
+    List(list::Args),
+    /// Show one task and its history
+    Show(show::Args),
+    /// Wait until tasks have ended
+    Wait(wait::Args),
+    /// Watch events as they happen
+    Watch(watch::Args),
+    /// Print a task's output
+    Logs(logs::Args),
+    /// Cancel tasks
+    Cancel(cancel::Args),
+    /// Submit a finished task again, as a new one
+    Retry(retry::Args),
+    /// Explain why a task waits
+    Why(why::Args),
+    /// Show counts, waits and limits
+    Stats,
+    /// List agents, or change one
+    Agents(agents::Args),
+    /// List lanes, or change one
+    Lanes(lanes::Args),
+    /// Accept and start nothing new until told otherwise
+    Drain(drain::Args),
+    /// Show, check or describe the configuration
+    Config(config::Args),
+    /// Create, list and revoke API keys
+    Key(key::Args),
+    /// Write a consistent copy of the store while the server goes on
+    Backup(backup::Args),
+    /// Print a completion script for a shell
+    Completions { shell: clap_complete::Shell },
+}
+
+impl Cli {
+    pub async fn run(self) -> Result<Exit> {
+        let shared = &self.shared;
+        match self.command {
+            //SERVE Command::Serve(args) => serve::run(shared, args).await,
+            //SERVE Command::Demo(args) => demo::run(shared, args).await,
+            Command::Submit(args) => submit::run(shared, *args).await,
+            Command::Batch(args) => batch::run(shared, args).await,
+            Command::List(args) => list::run(shared, args).await,
+            Command::Show(args) => show::run(shared, args).await,
+            Command::Wait(args) => wait::run(shared, args).await,
+            Command::Watch(args) => watch::run(shared, args).await,
+            Command::Logs(args) => logs::run(shared, args).await,
+            Command::Cancel(args) => cancel::run(shared, args).await,
+            Command::Retry(args) => retry::run(shared, args).await,
+            Command::Why(args) => why::run(shared, args).await,
+            Command::Stats => stats::run(shared).await,
+            Command::Agents(args) => agents::run(shared, args).await,
+            Command::Lanes(args) => lanes::run(shared, args).await,
+            Command::Drain(args) => drain::run(shared, args).await,
+            Command::Config(args) => config::run(shared, args).await,
+            Command::Key(args) => key::run(shared, args).await,
+            Command::Backup(args) => backup::run(shared, args).await,
+            Command::Completions { shell } => Ok(completions(shell)),
+        }
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Exit {
+    clap_complete::generate(shell, &mut Cli::command(), "runyard", &mut std::io::stdout());
+    Exit::Done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,297 @@
+//! The HTTP client of the command line: one method for each route, answers as text that can be read as its type.
+
+use std::marker::PhantomData;
+use std::time::Duration;
+
+use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Method, RequestBuilder, Response, Url};
+use runyard_wire::{
+    AgentPut, AgentView, BackupRequest, BackupView, BatchAnswer, BatchRequest, BatchView, CancelAnswer, CancelFilter,
+    CancelManyAnswer, CancelRequest, ConfigView, DrainRequest, DrainView, ExplainView, Id, KeyCreated, KeyRequest,
+    KeyView, LanePut, LaneView, ListPage, Problem, StatsView, StepView, TaskRequest, TaskView,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Error, Result};
+use crate::locate::{Connection, is_loopback};
+use crate::sse::{SseEvent, SseParser};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// For every call that is not meant to be held open.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+
+#[derive(Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: Url,
+}
+
+/// An answer as it came; `--json` prints the text, everything else reads it.
+pub struct Answer<T> {
+    pub text: String,
+    url: String,
+    kind: PhantomData<T>,
+}
+
+impl<T: DeserializeOwned> Answer<T> {
+    pub fn read(&self) -> Result<T> {
+        self.read_as()
+    }
+}
+
+impl<T> Answer<T> {
+    /// Reads only the part of the answer that `U` asks for.
+    pub fn read_as<U: DeserializeOwned>(&self) -> Result<U> {
+        serde_json::from_str(&self.text)
+            .map_err(|error| Error::Unreadable { url: self.url.clone(), detail: error.to_string() })
+    }
+}
+
+impl Client {
+    pub fn new(connection: &Connection) -> Result<Client> {
+        let base = connection.url()?;
+        let key = connection.key_for(&base)?;
+        // Another part of the process may have installed it already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut headers = HeaderMap::new();
+        if let Some(key) = key {
+            headers.insert(AUTHORIZATION, bearer(&key)?);
+        }
+        let builder = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::none())
+            .default_headers(headers)
+            .user_agent(concat!("runyard/", env!("CARGO_PKG_VERSION")));
+        // A proxy of the environment cannot reach this machine's own loopback.
+        let builder = if is_loopback(&base) { builder.no_proxy() } else { builder };
+        let http = builder.build().map_err(|error| Error::usage(format!("cannot make an HTTP client: {error}")))?;
+        Ok(Client { http, base })
+    }
+
+    pub fn base(&self) -> &Url {
+        &self.base
+    }
+
+    pub async fn task_submit(&self, request: &TaskRequest) -> Result<Answer<TaskView>> {
+        self.send(Method::POST, &["v1", "tasks"], &[], Some(request)).await
+    }
+
+    pub async fn task_list(&self, query: &[(&str, String)]) -> Result<Answer<ListPage<TaskView>>> {
+        self.get(&["v1", "tasks"], query).await
+    }
+
+    pub async fn task(&self, id: Id) -> Result<Answer<TaskView>> {
+        self.get(&["v1", "tasks", &id.to_string()], &[]).await
+    }
+
+    /// Holds until the task has ended, or for `timeout`: then the answer is the task as it is.
+    pub async fn task_wait(&self, id: Id, timeout: Duration) -> Result<Answer<TaskView>> {
+        let url =
+            self.url(&["v1", "tasks", &id.to_string(), "wait"], &[("timeoutMs", timeout.as_millis().to_string())]);
+        let request = self.http.get(url.clone()).timeout(timeout + ANSWER_TIMEOUT);
+        self.answer(&url, request).await
+    }
+
+    pub async fn task_steps(&self, id: Id) -> Result<Answer<ListPage<StepView>>> {
+        self.get(&["v1", "tasks", &id.to_string(), "events"], &[]).await
+    }
+
+    pub async fn task_explain(&self, id: Id) -> Result<Answer<ExplainView>> {
+        self.get(&["v1", "tasks", &id.to_string(), "explain"], &[]).await
+    }
+
+    pub async fn task_cancel(&self, id: Id, reason: Option<String>) -> Result<Answer<CancelAnswer>> {
+        let body = CancelRequest { reason };
+        self.send(Method::POST, &["v1", "tasks", &id.to_string(), "cancel"], &[], Some(&body)).await
+    }
+
+    pub async fn tasks_cancel(&self, filter: &CancelFilter) -> Result<Answer<CancelManyAnswer>> {
+        self.send(Method::POST, &["v1", "tasks", "cancel"], &[], Some(filter)).await
+    }
+
+    pub async fn task_retry(&self, id: Id) -> Result<Answer<TaskView>> {
+        self.send::<_, ()>(Method::POST, &["v1", "tasks", &id.to_string(), "retry"], &[], None).await
+    }
+
+    pub async fn batch_submit(&self, request: &BatchRequest) -> Result<Answer<BatchAnswer>> {
+        self.send(Method::POST, &["v1", "batches"], &[], Some(request)).await
+    }
+
+    pub async fn batch(&self, id: Id) -> Result<Answer<BatchView>> {
+        self.get(&["v1", "batches", &id.to_string()], &[]).await
+    }
+
+    pub async fn batch_cancel(&self, id: Id, reason: Option<String>) -> Result<Answer<CancelManyAnswer>> {
+        let body = CancelRequest { reason };
+        self.send(Method::POST, &["v1", "batches", &id.to_string(), "cancel"], &[], Some(&body)).await
+    }
+
+    pub async fn agent_list(&self) -> Result<Answer<ListPage<AgentView>>> {
+        self.get(&["v1", "agents"], &[]).await
+    }
+
+    pub async fn agent_put(&self, name: &str, put: &AgentPut) -> Result<Answer<AgentView>> {
+        self.send(Method::PUT, &["v1", "agents", name], &[], Some(put)).await
+    }
+
+    pub async fn lane_list(&self) -> Result<Answer<ListPage<LaneView>>> {
+        self.get(&["v1", "lanes"], &[]).await
+    }
+
+    pub async fn lane_put(&self, name: &str, put: &LanePut) -> Result<Answer<LaneView>> {
+        self.send(Method::PUT, &["v1", "lanes", name], &[], Some(put)).await
+    }
+
+    pub async fn stats(&self) -> Result<Answer<StatsView>> {
+        self.get(&["v1", "stats"], &[]).await
+    }
+
+    pub async fn config(&self) -> Result<Answer<ConfigView>> {
+        self.get(&["v1", "config"], &[]).await
+    }
+
+    pub async fn drain(&self) -> Result<Answer<DrainView>> {
+        self.get(&["v1", "drain"], &[]).await
+    }
+
+    pub async fn drain_set(&self, request: DrainRequest) -> Result<Answer<DrainView>> {
+        self.send(Method::POST, &["v1", "drain"], &[], Some(&request)).await
+    }
+
+    pub async fn key_list(&self) -> Result<Answer<ListPage<KeyView>>> {
+        self.get(&["v1", "keys"], &[]).await
+    }
+
+    pub async fn key_create(&self, request: &KeyRequest) -> Result<Answer<KeyCreated>> {
+        self.send(Method::POST, &["v1", "keys"], &[], Some(request)).await
+    }
+
+    pub async fn key_revoke(&self, id: Id) -> Result<()> {
+        let url = self.url(&["v1", "keys", &id.to_string()], &[]);
+        self.respond(&url, self.http.delete(url.clone()).timeout(ANSWER_TIMEOUT)).await.map(drop)
+    }
+
+    /// Copying takes as long as the data is big, so it has no time limit.
+    pub async fn backup(&self, request: &BackupRequest) -> Result<Answer<BackupView>> {
+        let url = self.url(&["v1", "backup"], &[]);
+        self.answer(&url, self.http.post(url.clone()).json(request)).await
+    }
+
+    /// The output of a task as plain text, as far as it is there.
+    pub async fn logs(&self, id: Id, query: &[(&str, String)]) -> Result<String> {
+        let url = self.url(&["v1", "tasks", &id.to_string(), "logs"], query);
+        let request = self.http.get(url.clone()).header(ACCEPT, "text/plain").timeout(ANSWER_TIMEOUT);
+        let response = self.respond(&url, request).await?;
+        response.text().await.map_err(|error| self.unreachable(&error))
+    }
+
+    pub async fn log_stream(&self, id: Id, query: &[(&str, String)], after: Option<&str>) -> Result<EventStream> {
+        self.stream(self.url(&["v1", "tasks", &id.to_string(), "logs"], query), after).await
+    }
+
+    pub async fn event_stream(&self, query: &[(&str, String)], after: Option<&str>) -> Result<EventStream> {
+        self.stream(self.url(&["v1", "events"], query), after).await
+    }
+
+    async fn stream(&self, url: Url, after: Option<&str>) -> Result<EventStream> {
+        let mut request = self.http.get(url.clone()).header(ACCEPT, "text/event-stream");
+        if let Some(after) = after {
+            request = request.header("Last-Event-ID", after);
+        }
+        let response = self.respond(&url, request).await?;
+        Ok(EventStream { response, parser: SseParser::default(), url: self.base.to_string() })
+    }
+
+    async fn get<T>(&self, path: &[&str], query: &[(&str, String)]) -> Result<Answer<T>> {
+        self.send::<T, ()>(Method::GET, path, query, None).await
+    }
+
+    async fn send<T, B: Serialize>(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[(&str, String)],
+        body: Option<&B>,
+    ) -> Result<Answer<T>> {
+        let url = self.url(path, query);
+        let mut request = self.http.request(method, url.clone()).timeout(ANSWER_TIMEOUT);
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        self.answer(&url, request).await
+    }
+
+    async fn answer<T>(&self, url: &Url, request: RequestBuilder) -> Result<Answer<T>> {
+        let response = self.respond(url, request).await?;
+        let text = response.text().await.map_err(|error| self.unreachable(&error))?;
+        Ok(Answer { text, url: url.to_string(), kind: PhantomData })
+    }
+
+    async fn respond(&self, url: &Url, request: RequestBuilder) -> Result<Response> {
+        let response = request.send().await.map_err(|error| self.unreachable(&error))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let text = response.text().await.map_err(|error| self.unreachable(&error))?;
+        match serde_json::from_str::<Problem>(&text) {
+            Ok(problem) => Err(Error::Refused(Box::new(problem))),
+            Err(_) => Err(Error::Unreadable { url: url.to_string(), detail: format!("status {status}") }),
+        }
+    }
+
+    fn url(&self, path: &[&str], query: &[(&str, String)]) -> Url {
+        let mut url = self.base.clone();
+        url.path_segments_mut().expect("an http address has a path").pop_if_empty().extend(path);
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        url
+    }
+
+    fn unreachable(&self, error: &reqwest::Error) -> Error {
+        Error::Unreachable { url: self.base.to_string(), detail: innermost(error) }
+    }
+}
+
+/// Server-sent events as they arrive.
+pub struct EventStream {
+    response: Response,
+    parser: SseParser,
+    url: String,
+}
+
+impl EventStream {
+    /// `None` when the server has ended the stream.
+    pub async fn next(&mut self) -> Result<Option<SseEvent>> {
+        loop {
+            if let Some(event) = self.parser.pop() {
+                return Ok(Some(event));
+            }
+            let chunk = self.response.chunk().await;
+            let chunk =
+                chunk.map_err(|error| Error::Unreachable { url: self.url.clone(), detail: innermost(&error) })?;
+            let Some(chunk) = chunk else { return Ok(None) };
+            self.parser
+                .push(&chunk)
+                .map_err(|error| Error::Unreadable { url: self.url.clone(), detail: error.to_string() })?;
+        }
+    }
+}
+
+fn bearer(key: &str) -> Result<HeaderValue> {
+    let mut value = HeaderValue::from_str(&format!("Bearer {key}"))
+        .map_err(|_| Error::usage("the API key has characters that no key has"))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// The cause at the bottom: "connection refused" says more than "error sending request".
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

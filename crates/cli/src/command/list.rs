@@ -1,0 +1,138 @@
+//! `runyard list`: tasks, newest first, a page or all.
+
+use runyard_wire::{Id, Json, ListPage, Priority, TaskState, TaskView};
+
+use crate::cli::Shared;
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::out;
+use crate::span::{now, short};
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    filter: Filter,
+    /// Tasks on a page
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    limit: u32,
+    /// All pages
+    #[arg(long)]
+    all: bool,
+    /// Go on where a page ended
+    #[arg(long, value_name = "CURSOR", conflicts_with = "all")]
+    cursor: Option<String>,
+}
+
+#[derive(clap::Args)]
+struct Filter {
+    /// Only tasks of this agent
+    #[arg(long, short)]
+    agent: Option<String>,
+    /// Only tasks in these states; may be repeated
+    #[arg(long, short, value_delimiter = ',')]
+    state: Vec<TaskState>,
+    /// Only tasks of this lane
+    #[arg(long, short)]
+    lane: Option<String>,
+    /// Only tasks of this kind
+    #[arg(long, short)]
+    kind: Option<String>,
+    /// Only tasks of this tier
+    #[arg(long, short)]
+    priority: Option<Priority>,
+    /// Only tasks of this batch
+    #[arg(long, value_name = "ID")]
+    batch: Option<Id>,
+}
+
+impl Filter {
+    fn query(&self) -> Vec<(&'static str, String)> {
+        let states = self.state.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(",");
+        [
+            ("agent", self.agent.clone()),
+            ("state", Some(states).filter(|states| !states.is_empty())),
+            ("lane", self.lane.clone()),
+            ("kind", self.kind.clone()),
+            ("priority", self.priority.map(|priority| priority.to_string())),
+            ("batch", self.batch.map(|id| id.to_string())),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| value.map(|value| (name, value)))
+        .collect()
+    }
+}
+
+pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
+    let client = shared.client()?;
+    let page = pages(&client, &args).await?;
+    if shared.json {
+        out::json(&page)?;
+        return Ok(Exit::Done);
+    }
+    let tasks = page.items.iter().map(Json::read).collect::<std::result::Result<Vec<TaskView>, _>>();
+    let tasks =
+        tasks.map_err(|error| Error::Unreadable { url: client.base().to_string(), detail: error.to_string() })?;
+    print(&tasks)?;
+    if let Some(cursor) = page.next_cursor {
+        out::note(format!("there are more: --all, or --cursor {cursor}"));
+    }
+    Ok(Exit::Done)
+}
+
+async fn pages(client: &Client, args: &Args) -> Result<ListPage<Json>> {
+    let mut query = args.filter.query();
+    query.push(("limit", args.limit.to_string()));
+    let mut items = Vec::new();
+    let mut cursor = args.cursor.clone();
+    loop {
+        let mut query = query.clone();
+        query.extend(cursor.map(|cursor| ("cursor", cursor)));
+        let page: ListPage<Json> = client.task_list(&query).await?.read_as()?;
+        items.extend(page.items);
+        // A filtered page may be short and still have a next one; without --all one full page is enough.
+        let is_enough = !args.all && items.len() >= args.limit as usize;
+        if page.next_cursor.is_none() || is_enough {
+            return Ok(ListPage { items, next_cursor: page.next_cursor });
+        }
+        cursor = page.next_cursor;
+    }
+}
+
+fn print(tasks: &[TaskView]) -> Result<()> {
+    if tasks.is_empty() {
+        out::note("no tasks");
+        return Ok(());
+    }
+    let mut table = out::table(&["ID", "STATE", "AGENT", "LANE", "KIND", "PRIORITY", "RUNS", "AGE", "NAME", "REASON"]);
+    let now = now().0;
+    for TaskView { status, spec } in tasks {
+        table.add_row(vec![
+            status.id.to_string().into(),
+            out::state_cell(status.state),
+            spec.agent.as_str().into(),
+            status.lane_in_force.as_deref().unwrap_or(&spec.lane).into(),
+            spec.kind.as_str().into(),
+            spec.priority.as_str().into(),
+            out::number(status.attempts),
+            out::number(short(now.saturating_sub(status.created_at.0))),
+            spec.name.as_deref().unwrap_or_default().into(),
+            reason(status).into(),
+        ]);
+    }
+    out::print(&table)
+}
+
+/// One line of it: a table of tasks is for the eye.
+fn reason(status: &runyard_wire::TaskStatus) -> String {
+    const CHARS_MAX: usize = 60;
+    let text = match (&status.error, status.state) {
+        (Some(error), TaskState::Failed) => format!("{}: {}", error.class, error.message),
+        _ => status.reason.clone(),
+    };
+    let line = text.lines().next().unwrap_or_default();
+    match line.char_indices().nth(CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line.to_owned(),
+    }
+}

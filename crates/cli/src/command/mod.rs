@@ -1,0 +1,28 @@
+//! One module for each command.
+
+//SERVE pub mod serve;
+
+//SERVE pub mod demo;
+
+pub mod batch;
+pub mod submit;
+
+pub mod list;
+pub mod show;
+
+pub mod logs;
+pub mod wait;
+pub mod watch;
+
+pub mod cancel;
+pub mod retry;
+
+pub mod stats;
+pub mod why;
+
+pub mod agents;
+pub mod backup;
+pub mod config;
+pub mod drain;
+pub mod key;
+pub mod lanes;

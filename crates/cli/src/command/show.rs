@@ -1,0 +1,124 @@
+//! `runyard show`: everything about one task.
+
+use runyard_wire::{Id, Json, StepView, TaskView, Timestamp};
+
+use crate::cli::Shared;
+use crate::error::Result;
+use crate::exit::Exit;
+use crate::out;
+use crate::span::{from_now, short};
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The task
+    #[arg(value_name = "ID")]
+    id: Id,
+}
+
+pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
+    let client = shared.client()?;
+    let answer = client.task(args.id).await?;
+    if shared.json {
+        out::line(&answer.text)?;
+        return Ok(Exit::Done);
+    }
+    let view = answer.read()?;
+    let steps = client.task_steps(args.id).await?.read()?.items;
+    let mut lines = Lines::default();
+    lines.status(&view);
+    lines.spec(&view);
+    lines.times(&view);
+    lines.print()?;
+    print_steps(&steps)?;
+    Ok(Exit::Done)
+}
+
+/// Names on the left, values on the right; what is not there is left out.
+#[derive(Default)]
+struct Lines(Vec<(&'static str, String)>);
+
+impl Lines {
+    fn add(&mut self, name: &'static str, value: impl ToString) {
+        self.0.push((name, value.to_string()));
+    }
+
+    fn maybe(&mut self, name: &'static str, value: Option<impl ToString>) {
+        if let Some(value) = value {
+            self.add(name, value);
+        }
+    }
+
+    fn status(&mut self, TaskView { status, .. }: &TaskView) {
+        self.add("id", status.id);
+        self.add("state", out::state_text(status.state));
+        self.maybe("reason", Some(&status.reason).filter(|reason| !reason.is_empty()));
+        self.maybe("error", status.error.as_ref().map(|error| format!("{} ({})", error.message, error.class)));
+        self.maybe("result", status.result.as_ref().map(Json::as_str));
+        self.add("attempts", format!("{}, {} retries left", status.attempts, status.retries_left));
+        self.maybe("worker", status.worker.as_ref());
+        self.maybe("ran", status.execution_ms.map(short));
+        self.maybe("batch", status.batch_id);
+        self.maybe("retry of", status.retry_of);
+        let progress = status.progress.as_ref();
+        self.maybe("progress", progress.and_then(|p| p.fraction).map(|part| format!("{:.0} %", part * 100.0)));
+        self.maybe("doing", progress.and_then(|p| p.message.clone()));
+    }
+
+    fn spec(&mut self, TaskView { spec, status }: &TaskView) {
+        self.maybe("name", spec.name.as_ref());
+        self.add("kind", &spec.kind);
+        self.maybe("payload", spec.payload.as_ref().map(Json::as_str));
+        self.add("agent", &spec.agent);
+        let in_force = status.lane_in_force.as_ref().map(|lane| format!("{} (in force: {lane})", spec.lane));
+        self.add("lane", in_force.as_ref().unwrap_or(&spec.lane));
+        self.add("priority", format!("{}, rank {}", spec.priority, spec.rank));
+        self.add("timeout", short(spec.timeout_ms));
+        let retry = &spec.retry;
+        let on = retry.on.iter().map(|class| class.as_str()).collect::<Vec<_>>().join(", ");
+        self.add("retry", format!("{} times, first after {}, on {on}", retry.max_retries, short(retry.backoff_ms)));
+        self.list("after", spec.depends_on.iter().map(ToString::to_string));
+        self.list("gates", spec.gates.iter().cloned());
+        self.list("tags", spec.tags.iter().cloned());
+        self.maybe("metadata", spec.metadata.as_ref().map(|map| serde_json::Value::Object(map.clone())));
+        self.maybe("key", spec.idempotency_key.as_ref());
+    }
+
+    fn list(&mut self, name: &'static str, items: impl Iterator<Item = String>) {
+        let text = items.collect::<Vec<_>>().join(", ");
+        self.maybe(name, Some(text).filter(|text| !text.is_empty()));
+    }
+
+    fn times(&mut self, TaskView { spec, status }: &TaskView) {
+        let moment = |at: Timestamp| format!("{at} ({})", from_now(at));
+        self.add("created", moment(status.created_at));
+        self.maybe("run at", spec.run_at.map(moment));
+        self.maybe("deadline", spec.deadline.map(moment));
+        self.maybe("queued", status.queued_at.map(moment));
+        self.maybe("started", status.started_at.map(moment));
+        self.maybe("finished", status.finished_at.map(moment));
+    }
+
+    fn print(&self) -> Result<()> {
+        for (name, value) in &self.0 {
+            let mut lines = value.lines();
+            out::line(format!("{name:<10}{}", lines.next().unwrap_or_default()))?;
+            lines.try_for_each(|more| out::line(format!("{:<10}{more}", "")))?;
+        }
+        Ok(())
+    }
+}
+
+fn print_steps(steps: &[StepView]) -> Result<()> {
+    if steps.is_empty() {
+        return Ok(());
+    }
+    out::line("history")?;
+    let first = steps[0].at.0;
+    for step in steps {
+        let since = format!("+{}", short(step.at.0.saturating_sub(first)));
+        let attempt = if step.attempt > 0 { format!(" attempt {}", step.attempt) } else { String::new() };
+        let detail = step.detail.as_ref().map(|detail| format!(" ({detail})")).unwrap_or_default();
+        out::line(format!("  {since:<9} {}{attempt}{detail}", step.step))?;
+    }
+    Ok(())
+}

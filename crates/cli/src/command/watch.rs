@@ -1,0 +1,152 @@
+//! `runyard watch`: the event stream, a line for each event.
+
+use runyard_wire::{EventView, Id};
+
+use crate::cli::Shared;
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::out;
+use crate::patience::Patience;
+use crate::sse::SseEvent;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only these events, such as task.failed; may be repeated
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    types: Vec<String>,
+    /// Only tasks of this agent
+    #[arg(long, short)]
+    agent: Option<String>,
+    /// Only this task
+    #[arg(long, value_name = "ID")]
+    task: Option<Id>,
+    /// Only tasks of this batch
+    #[arg(long, value_name = "ID")]
+    batch: Option<Id>,
+    /// Only tasks of this lane
+    #[arg(long, short)]
+    lane: Option<String>,
+    /// Begin behind this event instead of now
+    #[arg(long, value_name = "EVENT-ID")]
+    after: Option<String>,
+}
+
+pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
+    let client = shared.client()?;
+    let query = query(&args);
+    let mut last_id = args.after;
+    let mut patience = Patience::default();
+    loop {
+        match print_events(&client, &query, &mut last_id, shared.json, &mut patience).await {
+            // The server ended the stream because it stops; the next one goes on behind the last event.
+            Ok(()) => {
+                let detail = "the stream has ended".to_owned();
+                patience.endure(Error::Unreachable { url: client.base().to_string(), detail }).await?;
+            }
+            Err(error) => patience.endure(error).await?,
+        }
+    }
+}
+
+async fn print_events(
+    client: &Client,
+    query: &[(&str, String)],
+    last_id: &mut Option<String>,
+    as_json: bool,
+    patience: &mut Patience,
+) -> Result<()> {
+    let mut stream = client.event_stream(query, last_id.as_deref()).await?;
+    patience.relax();
+    while let Some(event) = stream.next().await? {
+        if event.id.is_some() {
+            last_id.clone_from(&event.id);
+        }
+        print(&event, as_json)?;
+    }
+    Ok(())
+}
+
+fn query(args: &Args) -> Vec<(&'static str, String)> {
+    let types = (!args.types.is_empty()).then(|| args.types.join(","));
+    [
+        ("types", types),
+        ("agent", args.agent.clone()),
+        ("task", args.task.map(|id| id.to_string())),
+        ("batch", args.batch.map(|id| id.to_string())),
+        ("lane", args.lane.clone()),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| value.map(|value| (name, value)))
+    .collect()
+}
+
+fn print(event: &SseEvent, as_json: bool) -> Result<()> {
+    match serde_json::from_str::<EventView>(&event.data) {
+        _ if as_json => out::line(&event.data),
+        Ok(view) => out::line(describe(&view)),
+        Err(_) => {
+            out::note(format!("{}: {}", event.name, event.data));
+            Ok(())
+        }
+    }
+}
+
+/// Time, name, task, and what else there is to say.
+pub fn describe(event: &EventView) -> String {
+    let at = event.at.to_string();
+    let time = at.get(11..23).unwrap_or(&at);
+    let name = out::paint(&format!("{:<15}", event.kind), colour(&event.kind));
+    let mut line = format!("{time} {name}");
+    let mut add = |part: String| {
+        line.push(' ');
+        line.push_str(&part);
+    };
+    if let Some(id) = event.task.or(event.batch) {
+        add(id.to_string());
+    }
+    let whose = [&event.agent, &event.lane, &event.task_kind].into_iter().flatten().cloned().collect::<Vec<_>>();
+    if !whose.is_empty() {
+        add(whose.join("/"));
+    }
+    if let Some(attempt) = event.attempt.filter(|&attempt| attempt > 1) {
+        add(format!("attempt {attempt}"));
+    }
+    if let Some(class) = event.class {
+        add(format!("[{class}]"));
+    }
+    if let Some(reason) = event.reason.as_ref().filter(|reason| !reason.is_empty()) {
+        add(reason.clone());
+    }
+    if let Some(data) = &event.data {
+        add(data.as_str().to_owned());
+    }
+    line
+}
+
+fn colour(kind: &str) -> u8 {
+    match kind {
+        "task.completed" => 32,
+        "task.failed" | "task.rejected" | "task.stalled" | "worker.lost" => 31,
+        "task.retrying" | "task.preempted" | "task.cancelled" => 33,
+        "task.started" => 36,
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_one_line() {
+        let event = r#"{"id":"1-0","type":"task.retrying","at":"2026-01-01T10:20:30.400Z",
+            "task":"00000000-0000-0000-0000-000000000001","agent":"a","lane":"main","kind":"http","attempt":2,
+            "class":"quota","reason":"429"}"#;
+        let line = describe(&serde_json::from_str(event).unwrap());
+        assert_eq!(
+            line,
+            "10:20:30.400 task.retrying   00000000-0000-0000-0000-000000000001 a/main/http attempt 2 [quota] 429"
+        );
+    }
+}

@@ -1,0 +1,57 @@
+//! New limits: gates are set anew and flows rewired; no row is touched. A lowered limit stops new starts and drains.
+
+use std::sync::Arc;
+
+use crate::config::Config;
+use crate::core::{Core, Stand, answer};
+use crate::event::{Answer, Command, HappeningKind, Subject};
+use crate::flows::lane_in_force;
+use crate::gate::GateKey;
+use crate::ids::Ticket;
+use crate::now::Now;
+use crate::slab::FlowIx;
+
+impl Core {
+    pub(crate) fn on_configure(
+        &mut self,
+        now: Now,
+        ticket: Option<Ticket>,
+        config: Arc<Config>,
+        out: &mut Vec<Command>,
+    ) {
+        self.config = config;
+        for ix in self.flows.indices() {
+            self.rewire(ix);
+        }
+        for ix in self.gates.indices() {
+            self.gate_configure(ix);
+            self.gate_changed(ix);
+            self.arm_rate(now, ix);
+            self.wake_keepers(ix);
+        }
+        for ix in self.agents.indices() {
+            let weight = self.config.agents.get(&self.agents[ix].name).map_or(1, |agent| agent.weight.max(1));
+            self.agents[ix].weight = weight;
+            self.agent_restands(ix, |_| {});
+        }
+        self.happen(now, HappeningKind::ConfigChanged, Subject::Config);
+        if let Some(ticket) = ticket {
+            answer(out, ticket, Answer::Done);
+        }
+    }
+
+    /// Only a lane that came or went changes a flow's way.
+    fn rewire(&mut self, ix: FlowIx) {
+        let flow = &self.flows[ix];
+        let lane = lane_in_force(&self.config, &flow.key.lane);
+        let is_same = flow.gates.iter().any(|&gate| self.gates[gate].key == GateKey::Lane(lane.clone()));
+        if is_same {
+            return;
+        }
+        if flow.stand != Stand::Nowhere {
+            self.stand(ix, Stand::Ready);
+        }
+        self.unwire(ix);
+        self.wire(ix);
+    }
+}

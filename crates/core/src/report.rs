@@ -1,0 +1,331 @@
+//! What workers say: joined, alive, gone, and how an attempt went. Only the live lease is believed.
+
+use crate::core::{Core, Timer};
+use crate::event::{Admit, Command, Fault, HappeningKind, Held, Report, Subject, WorkerSpec};
+use crate::fleet::Worker;
+use crate::hash::mix;
+use crate::ids::{TaskId, Ticket, Token, WorkerId};
+use crate::lifecycle::Why;
+use crate::now::Now;
+use crate::submit::STOPPING_FOR_CANCEL;
+use crate::task::{Class, Delay, Failure, Lease, Retry, State, Stop, Text};
+use crate::trail::StepKind;
+
+impl Core {
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn on_report(
+        &mut self,
+        now: Now,
+        worker: WorkerId,
+        id: TaskId,
+        attempt: u32,
+        token: Token,
+        report: Report,
+        out: &mut Vec<Command>,
+    ) {
+        let Some(lease) = self.live_lease(worker, id, attempt, token) else {
+            out.push(Command::Revoke { worker, task: id, attempt });
+            return;
+        };
+        match report {
+            Report::Started => self.on_started(now, id, lease),
+            Report::Alive => self.on_alive(now, id),
+            ended => self.on_ended(now, id, lease, ended, out),
+        }
+    }
+
+    /// A stale token, attempt or worker is refused and changes nothing.
+    fn live_lease(&self, worker: WorkerId, id: TaskId, attempt: u32, token: Token) -> Option<Lease> {
+        let task = &self.tasks.get(&id)?.task;
+        let lease = *task.state.lease()?;
+        (task.attempt == attempt && lease.token == token && lease.worker == worker).then_some(lease)
+    }
+
+    fn on_started(&mut self, now: Now, id: TaskId, lease: Lease) {
+        if matches!(self.entry(id).task.state, State::Running(_)) {
+            return;
+        }
+        self.entry_mut(id).task.n_runs += 1;
+        let reason = self.entry(id).task.reason.clone();
+        let lease = Lease { since_ms: now.steady_ms, ..lease };
+        self.transition(now, id, State::Running(lease), Why::because(reason));
+    }
+
+    fn on_alive(&mut self, now: Now, id: TaskId) {
+        let task = &self.entry(id).task;
+        if let (Some(stall_ms), None, State::Running(_)) = (task.policy.stall_ms, task.stop(), task.state) {
+            self.set_silence(id, now.steady_ms + stall_ms);
+        }
+    }
+
+    fn on_ended(&mut self, now: Now, id: TaskId, lease: Lease, report: Report, out: &mut Vec<Command>) {
+        let ran = !matches!(report, Report::NotStarted { .. });
+        if ran && matches!(self.entry(id).task.state, State::Assigned(_)) && !matches!(report, Report::Stopped) {
+            // Its start report came with its end: one write for both.
+            let entry = self.entry_mut(id);
+            entry.task.n_runs += 1;
+            entry.task.started_at = Some(entry.task.assigned_at.unwrap_or(now.wall_ms));
+        }
+        if let Report::Failed { fault: Fault::Worker, .. } = report {
+            self.cool(now, lease.worker);
+        }
+        match lease.stop {
+            Some(stop) => self.stopped(now, id, stop),
+            None => self.ended_by_itself(now, id, report),
+        }
+        let _ = out;
+    }
+
+    /// The next state was fixed when the stop was asked for, whatever the work made of it.
+    fn stopped(&mut self, now: Now, id: TaskId, stop: Stop) {
+        let flow = self.flow_of(&self.entry(id).task);
+        let policy = self.entry(id).task.policy;
+        match stop {
+            Stop::Cancel => {
+                let reason = self.entry(id).task.reason.clone();
+                let reason = reason.strip_prefix(STOPPING_FOR_CANCEL).unwrap_or("cancelled").to_owned();
+                self.cancel(now, id, reason);
+            }
+            Stop::Timeout => {
+                let message = format!("timed out after {} ms", policy.timeout_ms);
+                self.attempt_failed(now, id, Class::Timeout, message.into(), None);
+            }
+            Stop::Stalled => {
+                let message = format!("no sign of life for {} ms", policy.stall_ms.unwrap_or(0));
+                self.attempt_failed(now, id, Class::Timeout, message.into(), None);
+            }
+            Stop::Deadline => self.fail(now, id, Class::Deadline, "deadline exceeded while running", "deadline"),
+            Stop::Preempted => {
+                self.entry_mut(id).task.n_preempted += 1;
+                self.tell_preempted(now, id, flow);
+                self.requeue(now, id, "preempted by a critical task", StepKind::Preempted);
+            }
+            Stop::Shutdown => self.requeue(now, id, "the server stopped", StepKind::Queued),
+            Stop::NotStarted => self.requeue(now, id, "not started in time, taken back", StepKind::Queued),
+        }
+    }
+
+    fn ended_by_itself(&mut self, now: Now, id: TaskId, report: Report) {
+        match report {
+            Report::Completed { result } => {
+                let entry = self.entry_mut(id);
+                entry.result = result;
+                entry.task.error = None;
+                self.transition(now, id, State::Completed, Why::default());
+            }
+            Report::Failed { class, message, retry_after_ms, result, .. } => {
+                self.entry_mut(id).result = result;
+                self.attempt_failed(now, id, class, message, retry_after_ms);
+            }
+            Report::NotStarted { reason } => self.requeue(now, id, reason, StepKind::Queued),
+            // Stopped without being asked: the executor lost it.
+            Report::Stopped => {
+                self.attempt_failed(now, id, Class::Lost, "stopped without being asked to".into(), None);
+            }
+            Report::Started | Report::Alive => unreachable!("only ends come here"),
+        }
+    }
+
+    /// Back to its old place, without delay and without using a retry.
+    pub(crate) fn requeue(&mut self, now: Now, id: TaskId, reason: impl Into<Text>, step: StepKind) {
+        let to = State::Queued { since_ms: now.steady_ms };
+        self.transition(now, id, to, Why { reason: reason.into(), class: None, step: Some(step) });
+    }
+
+    /// One attempt failed: again later, or for good.
+    pub(crate) fn attempt_failed(
+        &mut self,
+        now: Now,
+        id: TaskId,
+        class: Class,
+        message: Text,
+        retry_after_ms: Option<u64>,
+    ) {
+        let entry = self.entry_mut(id);
+        entry.task.error = Some(Box::new(Failure { class, message: message.clone() }));
+        let policy = entry.task.policy;
+        if policy.retry.on & class.bit() == 0 || matches!(class, Class::Permanent | Class::Deadline) {
+            return self.fail(now, id, class, message, "");
+        }
+        match class {
+            Class::Lost => self.attempt_lost(now, id, message),
+            Class::Quota => {
+                let task = &mut self.entry_mut(id).task;
+                task.n_quota += 1;
+                if task.n_quota > self.config.quota_max {
+                    let reason = format!("the provider's limit was met {} times", self.config.quota_max);
+                    return self.fail(now, id, class, message, reason);
+                }
+                let n = self.entry(id).task.n_quota;
+                let wait_ms = retry_after_ms.unwrap_or_else(|| backoff_ms(&policy.retry, id, n));
+                self.retry(now, id, class, message, wait_ms.min(self.config.quota_wait_ms_max));
+            }
+            _ => {
+                let task = &mut self.entry_mut(id).task;
+                if task.retries_used >= policy.retry.max_retries {
+                    return self.fail(now, id, class, message, "no retries left");
+                }
+                task.retries_used += 1;
+                let n = task.retries_used;
+                self.retry(now, id, class, message, backoff_ms(&policy.retry, id, n));
+            }
+        }
+    }
+
+    /// A loss has a ledger of its own, so that a crash-looping task ends, and goes back without delay.
+    fn attempt_lost(&mut self, now: Now, id: TaskId, message: Text) {
+        let task = &mut self.entry_mut(id).task;
+        task.n_lost += 1;
+        let n = task.n_lost;
+        if n >= self.config.lost_max {
+            return self.fail(now, id, Class::Lost, message, format!("lost {n} times"));
+        }
+        self.tell_retrying(now, id, Class::Lost, message.clone());
+        self.requeue(now, id, message, StepKind::Lost);
+    }
+
+    fn retry(&mut self, now: Now, id: TaskId, class: Class, message: Text, wait_ms: u64) {
+        let deadline = self.entry(id).task.deadline;
+        if deadline.is_some_and(|deadline| now.wall_ms.saturating_add(wait_ms) >= deadline) {
+            return self.fail(now, id, class, message, "a retry could only start after the deadline");
+        }
+        self.tell_retrying(now, id, class, message.clone());
+        let to = State::Scheduled(Delay::Backoff(now.steady_ms + wait_ms));
+        let reason = format!("retries in {wait_ms} ms: {message}");
+        self.transition(now, id, to, Why { reason: reason.into(), class: Some(class), step: Some(StepKind::Retrying) });
+    }
+
+    fn tell_retrying(&mut self, now: Now, id: TaskId, class: Class, reason: Text) {
+        let flow = self.flow_of(&self.entry(id).task);
+        self.delta(flow).retried += 1;
+        let why = Why { reason, class: Some(class), step: None };
+        self.tell_one(now, HappeningKind::TaskRetrying, id, flow, why, None);
+    }
+
+    // ── Workers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    pub(crate) fn on_worker_joined(&mut self, now: Now, spec: WorkerSpec, held: &[Held], out: &mut Vec<Command>) {
+        let id = spec.id;
+        let name = spec.name.clone();
+        let old = self.fleet.workers.remove(&id);
+        let mut worker = Worker::new(spec, now.steady_ms);
+        if let Some(old) = old {
+            self.timers.remove(&(old.offline_at_ms, Timer::Worker(id)));
+            worker.held = old.held;
+            worker.reserved = old.reserved;
+        }
+        let leases: Vec<TaskId> = worker.held.iter().copied().collect();
+        self.fleet.workers.insert(id, worker);
+        self.arm_worker(id);
+        self.happen(now, HappeningKind::WorkerJoined, Subject::Worker { worker: id, name });
+        for presented in held {
+            if self.live_lease(id, presented.task, presented.attempt, presented.token).is_none() {
+                out.push(Command::Revoke { worker: id, task: presented.task, attempt: presented.attempt });
+            }
+        }
+        for task in leases {
+            let entry = &self.entry(task).task;
+            let is_held = held.iter().any(|held| held.task == task && held.attempt == entry.attempt);
+            if is_held {
+                self.rearm(now, task, out);
+            } else {
+                self.lost(now, task, "its worker came back without it");
+            }
+        }
+        self.room_changed();
+    }
+
+    /// A lease that survived a restart of the scheduler: its stop is asked for again, or its time goes on.
+    fn rearm(&mut self, now: Now, id: TaskId, out: &mut Vec<Command>) {
+        let task = &self.entry(id).task;
+        let lease = *task.state.lease().expect("a worker's leases are held");
+        if let Some(stop) = lease.stop {
+            let attempt = task.attempt;
+            out.push(Command::Stop { worker: lease.worker, task: id, attempt, token: lease.token, stop });
+        } else if self.entry(id).timer.is_none() {
+            let term_ms = match task.state {
+                State::Running(_) => lease.since_ms + task.policy.timeout_ms,
+                _ => now.steady_ms + self.config.assign_timeout_ms,
+            };
+            self.set_timer(id, term_ms.max(now.steady_ms));
+            if let Some(stall_ms) = self.entry(id).task.policy.stall_ms {
+                self.set_silence(id, now.steady_ms + stall_ms);
+            }
+        }
+    }
+
+    pub(crate) fn on_worker_seen(&mut self, now: Now, id: WorkerId) {
+        let Some(worker) = self.fleet.workers.get_mut(&id) else { return };
+        worker.seen_ms = now.steady_ms;
+        self.timers.remove(&(worker.offline_at_ms, Timer::Worker(id)));
+        self.arm_worker(id);
+    }
+
+    pub(crate) fn arm_worker(&mut self, id: WorkerId) {
+        let offline_ms = self.config.worker_offline_ms;
+        let worker = self.fleet.workers.get_mut(&id).expect("only a known worker is watched");
+        worker.offline_at_ms = worker.seen_ms + offline_ms;
+        self.timers.insert((worker.offline_at_ms, Timer::Worker(id)));
+    }
+
+    /// Its leases are lost: requeued or ended, each by its own ledger.
+    pub(crate) fn on_worker_gone(&mut self, now: Now, id: WorkerId, reason: &str, out: &mut Vec<Command>) {
+        let Some(worker) = self.fleet.workers.get(&id) else { return };
+        let (name, leases) = (worker.spec.name.clone(), worker.held.iter().copied().collect::<Vec<_>>());
+        self.timers.remove(&(worker.offline_at_ms, Timer::Worker(id)));
+        for task in leases {
+            let attempt = self.entry(task).task.attempt;
+            out.push(Command::Revoke { worker: id, task, attempt });
+            self.lost(now, task, reason);
+        }
+        self.fleet.workers.remove(&id);
+        self.happen(now, HappeningKind::WorkerLost, Subject::Worker { worker: id, name });
+        self.room_changed();
+    }
+
+    /// The attempt is gone without a word. A stop that was asked for is thereby done.
+    pub(crate) fn lost(&mut self, now: Now, id: TaskId, reason: &str) {
+        match self.entry(id).task.stop() {
+            Some(stop) => self.stopped(now, id, stop),
+            None => self.attempt_failed(now, id, Class::Lost, reason.to_owned().into(), None),
+        }
+    }
+
+    fn cool(&mut self, now: Now, id: WorkerId) {
+        let until_ms = now.steady_ms + self.config.worker_cooldown_ms;
+        let Some(worker) = self.fleet.workers.get_mut(&id).filter(|worker| !worker.spec.embedded) else { return };
+        worker.cooling_until_ms = until_ms;
+        self.timers.insert((until_ms, Timer::Cooled(id)));
+        self.room_changed();
+    }
+
+    pub(crate) fn on_admit(&mut self, now: Now, admit: Admit, ticket: Option<Ticket>, out: &mut Vec<Command>) {
+        self.admit = admit;
+        if let Some(&gate) = self.gate_by_key.get(&crate::gate::GateKey::Global) {
+            self.gate_configure(gate);
+            self.gate_changed(gate);
+        }
+        if admit == Admit::Stopping {
+            let held: Vec<TaskId> = self.held().map(|task| task.id).collect();
+            held.into_iter().for_each(|id| self.ask_stop(now, id, Stop::Shutdown, out));
+        }
+        if let Some(ticket) = ticket {
+            crate::core::answer(out, ticket, crate::event::Answer::Done);
+        }
+    }
+}
+
+/// backoffMs, then × multiplier, capped, ± jitter derived from the task and the count.
+pub fn backoff_ms(retry: &Retry, task: TaskId, n: u32) -> u64 {
+    let mut wait_ms = retry.backoff_ms.min(retry.backoff_ms_max);
+    for _ in 1..n {
+        if wait_ms >= retry.backoff_ms_max {
+            break;
+        }
+        wait_ms = wait_ms.saturating_mul(u64::from(retry.multiplier_milli)) / 1000;
+    }
+    let wait_ms = wait_ms.min(retry.backoff_ms_max);
+    let span = wait_ms.saturating_mul(u64::from(retry.jitter_milli)) / 1000;
+    let draw = mix(task.0 as u64 ^ mix((task.0 >> 64) as u64 ^ u64::from(n))) % (2 * span + 1);
+    wait_ms - span + draw
+}

@@ -1,0 +1,133 @@
+//! `http`: one request, aborted at once when a stop is asked.
+//!
+//! The result of a 2xx answer:
+//!
+//! | answer | result |
+//! |---|---|
+//! | JSON | `{"status": 200, "body": <the JSON>}` |
+//! | anything else | `{"status": 200, "body": "<the text>"}` |
+//! | `text/event-stream` | `{"status": 200, "text": "<data of all events, joined by newlines>", "lastEvent": <data of the last>}` |
+//!
+//! Each event goes to the log as it arrives. `lastEvent` is JSON when the data is; the `[DONE]` that some providers end
+//! with is no event. A result is at most 1 MiB: a longer answer is cut, marked with `"truncated": true`, and goes to
+//! the log instead. Redirects are not followed: a task names the place it means, and an answer must not move its
+//! credentials elsewhere. Any other status is a failure, see [`classify`].
+
+mod answer;
+pub mod classify;
+pub mod sse;
+
+use std::sync::{Arc, OnceLock};
+
+use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
+use reqwest::redirect::Policy;
+use reqwest::{Client, RequestBuilder};
+use tokio_util::sync::CancellationToken;
+
+use crate::job::{Job, Signs};
+use crate::log::LogWriter;
+use crate::outcome::{Class, Failure, Outcome};
+use crate::payload::{HttpBody, HttpPayload};
+use crate::places::Places;
+
+pub struct Http {
+    places: Arc<Places>,
+    /// Made with the first request: reading the system's certificates takes longer than a server may take to listen.
+    client: OnceLock<Client>,
+}
+
+impl Http {
+    pub fn new(places: Arc<Places>) -> Http {
+        Http { places, client: OnceLock::new() }
+    }
+
+    pub async fn run(&self, job: &Job, stop: &CancellationToken, signs: &dyn Signs) -> Outcome {
+        let mut log = LogWriter::new(self.places.log_file(job.task, job.attempt), job.output_bytes_max);
+        let outcome = tokio::select! {
+            biased;
+            // Dropping the request closes its connection.
+            () = stop.cancelled() => Outcome::Stopped,
+            end = self.request(job, signs, &mut log) => end.unwrap_or_else(Outcome::Failed),
+        };
+        log.finish();
+        signs.log_grew(log.file_bytes());
+        outcome
+    }
+
+    async fn request(&self, job: &Job, signs: &dyn Signs, log: &mut LogWriter) -> Result<Outcome, Failure> {
+        let payload = HttpPayload::parse(job.payload.as_deref())?;
+        let target = format!("{} {}", payload.method, payload.url);
+        let request = build(self.client()?, job, payload);
+        let response = request.send().await.map_err(|error| unreachable(&target, &error))?;
+        signs.alive();
+        answer::read(response, signs, log).await
+    }
+
+    fn client(&self) -> Result<&Client, Failure> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let client = make_client()
+            .map_err(|error| Failure::worker(format!("the HTTP client cannot be made: {}", with_causes(&error))))?;
+        Ok(self.client.get_or_init(|| client))
+    }
+}
+
+fn make_client() -> Result<Client, reqwest::Error> {
+    // Whoever was first has chosen the provider for the whole process; ring is ours.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let plain = || Client::builder().no_proxy().redirect(Policy::none());
+    plain().build().or_else(|error| {
+        // A minimal container has no certificates. Plain HTTP works all the same, and HTTPS then says why not.
+        tracing::warn!(error = %with_causes(&error), "no system certificates; https requests will fail");
+        plain().tls_certs_only([]).build()
+    })
+}
+
+fn build(client: &Client, job: &Job, payload: HttpPayload) -> RequestBuilder {
+    let task = job.task_text();
+    let mut headers = payload.headers;
+    let mut default = |name: HeaderName, value: &str| {
+        if let (false, Ok(value)) = (headers.contains_key(&name), HeaderValue::from_str(value)) {
+            headers.insert(name, value);
+        }
+    };
+    default(HeaderName::from_static("idempotency-key"), &task);
+    default(HeaderName::from_static("x-agent-id"), &job.agent);
+    default(USER_AGENT, concat!("runyard/", env!("CARGO_PKG_VERSION")));
+    match &payload.body {
+        Some(HttpBody::Json(_)) => default(CONTENT_TYPE, "application/json"),
+        Some(HttpBody::Text(_)) => default(CONTENT_TYPE, "text/plain; charset=utf-8"),
+        None => {}
+    }
+    // These two say who asks, so a payload cannot replace them.
+    headers.insert("x-runyard-attempt", HeaderValue::from(job.attempt));
+    if let Ok(task) = HeaderValue::from_str(&task) {
+        headers.insert("x-runyard-task-id", task);
+    }
+    let request = client.request(payload.method, payload.url).headers(headers);
+    match payload.body {
+        Some(HttpBody::Json(text) | HttpBody::Text(text)) => request.body(text),
+        None => request,
+    }
+}
+
+/// No answer: a name that does not resolve, a refused connection, a broken handshake.
+fn unreachable(target: &str, error: &reqwest::Error) -> Failure {
+    let class = if error.is_builder() { Class::Permanent } else { Class::Task };
+    Failure::work(class, format!("{target}: {}", with_causes(error)))
+}
+
+/// An error and what is behind it: the outermost text of an HTTP client alone says very little.
+pub(crate) fn with_causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}

@@ -1,0 +1,67 @@
+//! How a run ended. The scheduler decides what that means.
+
+/// Why the work failed, as far as an executor can tell. `lost` and `deadline` are the scheduler's own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    Task,
+    Timeout,
+    Quota,
+    Permanent,
+}
+
+/// Whose fault was it? Only a broken worker or executor is cooled down.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fault {
+    Work,
+    Worker,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Outcome {
+    Completed {
+        /// JSON.
+        result: Option<Vec<u8>>,
+    },
+    Failed(Failure),
+    /// Asked to stop, and nothing of it is alive any more.
+    Stopped,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Failure {
+    pub class: Class,
+    pub message: String,
+    /// What the other side asked us to wait.
+    pub retry_after_ms: Option<u64>,
+    /// JSON.
+    pub result: Option<Vec<u8>>,
+    pub fault: Fault,
+}
+
+impl Failure {
+    pub fn work(class: Class, message: impl Into<String>) -> Failure {
+        Failure { class, message: message.into(), retry_after_ms: None, result: None, fault: Fault::Work }
+    }
+
+    /// The work never had a chance: this machine or this program is at fault.
+    pub fn worker(message: impl Into<String>) -> Failure {
+        Failure {
+            class: Class::Task,
+            message: message.into(),
+            retry_after_ms: None,
+            result: None,
+            fault: Fault::Worker,
+        }
+    }
+
+    pub fn with_result(mut self, result: Vec<u8>) -> Failure {
+        self.result = Some(result);
+        self
+    }
+}
+
+impl From<Failure> for Outcome {
+    fn from(failure: Failure) -> Outcome {
+        Outcome::Failed(failure)
+    }
+}

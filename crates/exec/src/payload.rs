@@ -1,0 +1,305 @@
+//! The payloads of the built-in kinds, and the check that lets a submit be refused before anything is stored.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Method, Url};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::job::Kind;
+use crate::outcome::{Class, Failure};
+
+/// What is wrong with a payload, and where.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct PayloadError {
+    /// A path such as `payload.headers.accept`.
+    pub field: String,
+    pub message: String,
+}
+
+/// Checks a payload as its executor will read it. JSON `null` stands for a missing one. Kinds of other workers are
+/// theirs to check, so they pass.
+pub fn validate_payload(kind: &str, payload: &RawValue) -> Result<(), PayloadError> {
+    match Kind::parse(kind) {
+        Some(Kind::Http) => HttpPayload::parse(Some(payload)).map(drop),
+        Some(Kind::Process) => ProcessPayload::parse(Some(payload)).map(drop),
+        Some(Kind::Noop) => NoopPayload::parse(Some(payload)).map(drop),
+        None => Ok(()),
+    }
+}
+
+/// `http`: one request.
+#[derive(Debug)]
+pub struct HttpPayload {
+    pub method: Method,
+    pub url: Url,
+    pub headers: HeaderMap,
+    pub body: Option<HttpBody>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub enum HttpBody {
+    /// A JSON string is sent as its text.
+    Text(String),
+    /// Anything else is sent as the JSON it is, byte for byte.
+    Json(String),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HttpFields {
+    method: Option<String>,
+    url: String,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    body: Option<Box<RawValue>>,
+}
+
+impl HttpPayload {
+    pub fn parse(payload: Option<&RawValue>) -> Result<HttpPayload, PayloadError> {
+        let fields: HttpFields = parse_fields(required(payload, "an object with a url")?)?;
+        let body = fields.body.as_deref().map(parse_body).transpose()?;
+        let method = match (fields.method, &body) {
+            (Some(method), _) => parse_method(&method)?,
+            (None, Some(_)) => Method::POST,
+            (None, None) => Method::GET,
+        };
+        Ok(HttpPayload { method, url: parse_url(&fields.url)?, headers: parse_headers(&fields.headers)?, body })
+    }
+}
+
+fn parse_body(body: &RawValue) -> Result<HttpBody, PayloadError> {
+    if body.get().starts_with('"') {
+        return serde_json::from_str(body.get())
+            .map(HttpBody::Text)
+            .map_err(|error| wrong("body", format!("is not a valid string: {error}")));
+    }
+    Ok(HttpBody::Json(body.get().to_owned()))
+}
+
+fn parse_method(method: &str) -> Result<Method, PayloadError> {
+    Method::from_bytes(method.to_ascii_uppercase().as_bytes())
+        .map_err(|_| wrong("method", format!("`{method}` is not an HTTP method")))
+}
+
+fn parse_url(url: &str) -> Result<Url, PayloadError> {
+    let parsed = Url::parse(url).map_err(|error| wrong("url", format!("`{url}` is not a URL: {error}")))?;
+    match parsed.scheme() {
+        "http" | "https" => Ok(parsed),
+        scheme => Err(wrong("url", format!("scheme `{scheme}` is not supported, use http or https"))),
+    }
+}
+
+fn parse_headers(headers: &BTreeMap<String, String>) -> Result<HeaderMap, PayloadError> {
+    let mut map = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers {
+        let field = || format!("headers.{name}");
+        let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong(field(), "is not a header name"))?;
+        let value = HeaderValue::from_str(value).map_err(|_| wrong(field(), "has a value no header can carry"))?;
+        map.append(header, value);
+    }
+    Ok(map)
+}
+
+/// `process`: one command.
+#[derive(Debug)]
+pub struct ProcessPayload {
+    /// Never empty; a shell line is `sh -c LINE`.
+    pub argv: Vec<String>,
+    /// Absolute. `None`: the task's own working directory.
+    pub cwd: Option<PathBuf>,
+    pub env: BTreeMap<String, String>,
+    pub stdin: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProcessFields {
+    argv: Option<Vec<String>>,
+    shell: Option<String>,
+    cwd: Option<PathBuf>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    stdin: Option<String>,
+}
+
+impl ProcessPayload {
+    pub fn parse(payload: Option<&RawValue>) -> Result<ProcessPayload, PayloadError> {
+        let fields: ProcessFields = parse_fields(required(payload, "an object with argv or shell")?)?;
+        let argv = parse_command(fields.argv, fields.shell)?;
+        if let Some(cwd) = fields.cwd.as_ref().filter(|cwd| !cwd.is_absolute()) {
+            return Err(wrong("cwd", format!("`{}` is not an absolute path", cwd.display())));
+        }
+        if fields.cwd.as_ref().is_some_and(|cwd| cwd.as_os_str().as_encoded_bytes().contains(&0)) {
+            return Err(wrong("cwd", "contains a NUL character"));
+        }
+        check_env(&fields.env)?;
+        Ok(ProcessPayload { argv, cwd: fields.cwd, env: fields.env, stdin: fields.stdin })
+    }
+}
+
+fn parse_command(argv: Option<Vec<String>>, shell: Option<String>) -> Result<Vec<String>, PayloadError> {
+    let argv = match (argv, shell) {
+        (Some(argv), None) => argv,
+        (None, Some(line)) if line.trim().is_empty() => return Err(wrong("shell", "is empty")),
+        (None, Some(line)) => vec!["sh".to_owned(), "-c".to_owned(), line],
+        (Some(_), Some(_)) => return Err(wrong("shell", "is given beside argv; use one of them")),
+        (None, None) => return Err(wrong("argv", "is missing; give argv (a list) or shell (a line)")),
+    };
+    if argv.first().is_none_or(|program| program.is_empty()) {
+        return Err(wrong("argv", "names no program"));
+    }
+    match argv.iter().position(|word| word.contains('\0')) {
+        Some(at) => Err(wrong(format!("argv[{at}]"), "contains a NUL character")),
+        None => Ok(argv),
+    }
+}
+
+fn check_env(env: &BTreeMap<String, String>) -> Result<(), PayloadError> {
+    for (name, value) in env {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            return Err(wrong("env", format!("`{}` is not a variable name", name.escape_debug())));
+        }
+        if value.contains('\0') {
+            return Err(wrong(format!("env.{name}"), "contains a NUL character"));
+        }
+    }
+    Ok(())
+}
+
+/// `noop`: nothing, or what a demo or a test wants to see.
+#[derive(Debug, Default)]
+pub struct NoopPayload {
+    pub sleep_ms: u64,
+    pub fail: Option<Class>,
+    pub result: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct NoopFields {
+    #[serde(default)]
+    sleep_ms: u64,
+    fail: Option<String>,
+    result: Option<Box<RawValue>>,
+}
+
+impl NoopPayload {
+    pub fn parse(payload: Option<&RawValue>) -> Result<NoopPayload, PayloadError> {
+        let Some(payload) = payload.filter(|payload| payload.get() != "null") else {
+            return Ok(NoopPayload::default());
+        };
+        let fields: NoopFields = parse_fields(payload)?;
+        let fail = fields.fail.as_deref().map(parse_class).transpose()?;
+        Ok(NoopPayload { sleep_ms: fields.sleep_ms, fail, result: fields.result })
+    }
+}
+
+fn parse_class(name: &str) -> Result<Class, PayloadError> {
+    match name {
+        "task" => Ok(Class::Task),
+        "timeout" => Ok(Class::Timeout),
+        "quota" => Ok(Class::Quota),
+        "permanent" => Ok(Class::Permanent),
+        _ => Err(wrong("fail", format!("`{name}` is none of task, timeout, quota, permanent"))),
+    }
+}
+
+/// The server checks payloads at submit; one that is wrong all the same can never succeed.
+impl From<PayloadError> for Failure {
+    fn from(error: PayloadError) -> Failure {
+        Failure::work(Class::Permanent, error.to_string())
+    }
+}
+
+fn required<'a>(payload: Option<&'a RawValue>, what: &str) -> Result<&'a RawValue, PayloadError> {
+    payload.filter(|payload| payload.get() != "null").ok_or_else(|| PayloadError {
+        field: "payload".to_owned(),
+        message: format!("is missing; this kind needs {what}"),
+    })
+}
+
+fn parse_fields<'a, T: Deserialize<'a>>(payload: &'a RawValue) -> Result<T, PayloadError> {
+    let mut reader = serde_json::Deserializer::from_str(payload.get());
+    serde_path_to_error::deserialize(&mut reader).map_err(|error| {
+        let message = error.inner().to_string();
+        // Line and column count inside the payload, which nobody sees as a text of its own.
+        let message = message.split(" at line ").next().unwrap_or_default().to_owned();
+        match error.path().to_string().as_str() {
+            "." => PayloadError { field: "payload".to_owned(), message },
+            path => wrong(path.to_owned(), message),
+        }
+    })
+}
+
+fn wrong(field: impl Into<String>, message: impl Into<String>) -> PayloadError {
+    PayloadError { field: format!("payload.{}", field.into()), message: message.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field_of(kind: &str, payload: &str) -> String {
+        let raw = RawValue::from_string(payload.to_owned()).expect("the test's JSON is valid");
+        match validate_payload(kind, &raw) {
+            Ok(()) => "ok".to_owned(),
+            Err(error) => error.field,
+        }
+    }
+
+    #[test]
+    fn each_wrong_payload_names_its_field() {
+        let table = [
+            ("http", r#"{"url":"http://x/"}"#, "ok"),
+            ("http", r#"{"url":"https://x/","method":"put","headers":{"a":"b"},"body":[1]}"#, "ok"),
+            ("http", "null", "payload"),
+            ("http", "{}", "payload"),
+            ("http", r#"{"url":"http://x/","surprise":1}"#, "payload.surprise"),
+            ("http", r#"{"url":7}"#, "payload.url"),
+            ("http", r#"{"url":"ftp://x/"}"#, "payload.url"),
+            ("http", r#"{"url":"nonsense"}"#, "payload.url"),
+            ("http", r#"{"url":"http://x/","method":"G T"}"#, "payload.method"),
+            ("http", r#"{"url":"http://x/","headers":{"a b":"c"}}"#, "payload.headers.a b"),
+            ("http", r#"{"url":"http://x/","headers":{"a":"\n"}}"#, "payload.headers.a"),
+            ("http", r#"{"url":"http://x/","headers":{"a":1}}"#, "payload.headers.a"),
+            ("process", r#"{"argv":["true"]}"#, "ok"),
+            ("process", r#"{"shell":"true","cwd":"/","env":{"A":"b"},"stdin":"x"}"#, "ok"),
+            ("process", "{}", "payload.argv"),
+            ("process", r#"{"argv":[]}"#, "payload.argv"),
+            ("process", r#"{"argv":["a",3]}"#, "payload.argv[1]"),
+            ("process", r#"{"argv":["a","\u0000"]}"#, "payload.argv[1]"),
+            ("process", r#"{"argv":["a"],"shell":"b"}"#, "payload.shell"),
+            ("process", r#"{"shell":" "}"#, "payload.shell"),
+            ("process", r#"{"shell":"x","cwd":"here"}"#, "payload.cwd"),
+            ("process", r#"{"shell":"x","env":{"A=B":"c"}}"#, "payload.env"),
+            ("process", r#"{"shell":"x","files":{}}"#, "payload.files"),
+            ("noop", "null", "ok"),
+            ("noop", "{}", "ok"),
+            ("noop", r#"{"sleepMs":5,"fail":"quota","result":{"a":1}}"#, "ok"),
+            ("noop", r#"{"sleepMs":-5}"#, "payload.sleepMs"),
+            ("noop", r#"{"fail":"lost"}"#, "payload.fail"),
+            ("noop", "[]", "payload"),
+            ("somebody.elses", r#"{"anything":true}"#, "ok"),
+        ];
+        for (kind, payload, field) in table {
+            assert_eq!(field_of(kind, payload), field, "{kind} {payload}");
+        }
+    }
+
+    #[test]
+    fn a_body_makes_the_request_a_post() {
+        let parse = |json: &str| {
+            let raw = RawValue::from_string(json.to_owned()).expect("the test's JSON is valid");
+            HttpPayload::parse(Some(&raw)).expect("the payload is valid")
+        };
+        assert_eq!(parse(r#"{"url":"http://x/"}"#).method, Method::GET);
+        let post = parse(r#"{"url":"http://x/","body":{"a": 1}}"#);
+        assert_eq!((post.method, post.body), (Method::POST, Some(HttpBody::Json(r#"{"a": 1}"#.to_owned()))));
+        let text = parse(r#"{"url":"http://x/","body":"a\nb"}"#);
+        assert_eq!(text.body, Some(HttpBody::Text("a\nb".to_owned())));
+    }
+}

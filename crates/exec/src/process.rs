@@ -1,0 +1,304 @@
+//! `process`: one command in a process group of its own, and nothing of it left at the end.
+//!
+//! ```text
+//! Running ── stop asked: SIGTERM to the group ──► Asked ── grace is over: SIGKILL ──► Killed
+//!    │                                              │                                   │
+//!    │ leader exits                    leader exits ▼                                   │ leader exits
+//!    │                           Lingering (others may still clean up)                  │
+//!    ▼                                              ▼ group gone, or grace is over      ▼
+//!    └────────► kill what is left of the group, reap, confirm that it is dead, read the rest of the output ──► outcome
+//! ```
+//!
+//! The group is killed while its dead leader still holds the process id, so the id cannot belong to somebody else. A
+//! process that left the group (`setsid`) is found by the `RUNYARD_WORKDIR` in its environment: after a stop, and
+//! whenever somebody still holds the output open after the end.
+//!
+//! Each task has a working directory `<data>/work/<task id>`, empty at the start of an attempt and removed with
+//! everything in it at the end. A `cwd` of the payload is used as it is and never touched; the working directory is
+//! there beside it.
+
+mod environment;
+mod exit;
+mod group;
+mod launch;
+mod leftovers;
+mod proc_table;
+mod record;
+mod report;
+mod system;
+mod tail;
+
+pub use leftovers::{LeftoversError, reap_leftovers};
+
+use std::io;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use crate::job::{Job, Signs};
+use crate::log::{LogWriter, Stream};
+use crate::outcome::{Failure, Outcome};
+use crate::payload::ProcessPayload;
+use crate::places::Places;
+use group::{Group, LeaderExit};
+use launch::{Launched, Launcher, Plan};
+use report::ReportTail;
+use tail::Tail;
+
+/// How often the report file is read and an unfinished line is shown.
+const POLL: Duration = Duration::from_millis(250);
+/// How long output may stay open after everything that is known of the run is dead.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+const CHUNK_BYTES: usize = 32 * 1024;
+
+pub struct Processes {
+    places: Arc<Places>,
+    launcher: Launcher,
+}
+
+impl Processes {
+    pub fn new(places: Arc<Places>) -> io::Result<Processes> {
+        Ok(Processes { launcher: Launcher::new()?, places })
+    }
+
+    pub async fn run(&self, job: &Job, stop: &CancellationToken, signs: &dyn Signs) -> Outcome {
+        if stop.is_cancelled() {
+            return Outcome::Stopped;
+        }
+        let outcome = self.run_to_end(job, stop, signs).await.unwrap_or_else(Outcome::Failed);
+        self.tidy(job.task).await;
+        outcome
+    }
+
+    async fn run_to_end(&self, job: &Job, stop: &CancellationToken, signs: &dyn Signs) -> Result<Outcome, Failure> {
+        let payload = ProcessPayload::parse(job.payload.as_deref())?;
+        let stdin = payload.stdin.clone();
+        let launched = self.launcher.launch(Plan::new(&self.places, job, payload)).await?;
+        let mut run = Run::new(&self.places, job, signs, launched, stdin).map_err(|error| {
+            // Dropping what was launched kills it.
+            Failure::worker(format!("the process cannot be watched: {error}"))
+        })?;
+        let ending = run.watch(job.grace, stop).await;
+        let status = run.end(ending, &self.places, job.task).await;
+        Ok(run.outcome(ending, status))
+    }
+
+    /// Removes what only mattered while the process ran.
+    async fn tidy(&self, task: u128) {
+        let (work_dir, record) = (self.places.work_dir(task), self.places.running_file(task));
+        let removed = tokio::task::spawn_blocking(move || {
+            let _ = std::fs::remove_file(record);
+            match std::fs::remove_dir_all(&work_dir) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    tracing::warn!(path = %work_dir.display(), %error, "a working directory cannot be removed");
+                }
+                _ => {}
+            }
+        });
+        let _ = removed.await;
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Running,
+    /// Asked to stop; at `kill_at` it is made to.
+    Asked {
+        kill_at: Instant,
+    },
+    /// Asked to stop, and the leader is gone; others of the group may still clean up.
+    Lingering {
+        kill_at: Instant,
+    },
+    Killed,
+}
+
+impl Phase {
+    fn kill_at(self) -> Option<Instant> {
+        match self {
+            Phase::Asked { kill_at } | Phase::Lingering { kill_at } => Some(kill_at),
+            Phase::Running | Phase::Killed => None,
+        }
+    }
+}
+
+/// Why the watch is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ending {
+    OfItself,
+    Asked,
+}
+
+struct Run<'a> {
+    signs: &'a dyn Signs,
+    group: Group,
+    leader_exit: LeaderExit,
+    stdout: Output,
+    stderr: Output,
+    stdin: Option<(pipe::Sender, String)>,
+    log: LogWriter,
+    report: ReportTail,
+}
+
+/// One of the two streams of output.
+struct Output {
+    stream: Stream,
+    pipe: pipe::Receiver,
+    chunk: Vec<u8>,
+    is_open: bool,
+    tail: Tail,
+}
+
+impl<'a> Run<'a> {
+    fn new(
+        places: &Places,
+        job: &Job,
+        signs: &'a dyn Signs,
+        launched: Launched,
+        stdin: Option<String>,
+    ) -> io::Result<Run<'a>> {
+        let Launched { group, stdin: stdin_pipe, stdout, stderr } = launched;
+        let stdin = match (stdin_pipe, stdin) {
+            (Some(fd), Some(text)) => Some((pipe::Sender::from_owned_fd(fd)?, text)),
+            _ => None,
+        };
+        Ok(Run {
+            signs,
+            leader_exit: LeaderExit::of(&group),
+            group,
+            stdout: Output::new(Stream::Stdout, pipe::Receiver::from_owned_fd(stdout)?),
+            stderr: Output::new(Stream::Stderr, pipe::Receiver::from_owned_fd(stderr)?),
+            stdin,
+            log: LogWriter::new(places.log_file(job.task, job.attempt), job.output_bytes_max),
+            report: ReportTail::new(places.report_file(job.task)),
+        })
+    }
+
+    /// Until the process ends of itself, or has been brought to its end.
+    async fn watch(&mut self, grace: Duration, stop: &CancellationToken) -> Ending {
+        let mut phase = Phase::Running;
+        let mut poll = tokio::time::interval(POLL);
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let feed = feed(self.stdin.take());
+        tokio::pin!(feed);
+        let mut is_fed = false;
+        loop {
+            let kill_at = phase.kill_at();
+            tokio::select! {
+                () = self.leader_exit.wait(), if !matches!(phase, Phase::Lingering { .. }) => match phase {
+                    Phase::Asked { kill_at } => phase = Phase::Lingering { kill_at },
+                    Phase::Running => return Ending::OfItself,
+                    Phase::Killed | Phase::Lingering { .. } => return Ending::Asked,
+                },
+                () = self.group.emptied(), if matches!(phase, Phase::Lingering { .. }) => return Ending::Asked,
+                () = stop.cancelled(), if phase == Phase::Running => {
+                    self.group.ask();
+                    phase = Phase::Asked { kill_at: Instant::now() + grace };
+                }
+                () = sleep_until(kill_at), if kill_at.is_some() => {
+                    if matches!(phase, Phase::Lingering { .. }) {
+                        return Ending::Asked;
+                    }
+                    self.group.kill();
+                    phase = Phase::Killed;
+                }
+                () = self.stdout.fill(), if self.stdout.is_open => store(&mut self.stdout, &mut self.log, self.signs),
+                () = self.stderr.fill(), if self.stderr.is_open => store(&mut self.stderr, &mut self.log, self.signs),
+                () = &mut feed, if !is_fed => is_fed = true,
+                _ = poll.tick() => self.poll(),
+            }
+        }
+    }
+
+    fn poll(&mut self) {
+        self.log.flush();
+        self.signs.log_grew(self.log.file_bytes());
+        self.report.poll(self.signs, &mut self.log);
+    }
+
+    /// Kills what is left, makes sure that it is dead, and reads what it still had to say.
+    async fn end(&mut self, ending: Ending, places: &Places, task: u128) -> io::Result<ExitStatus> {
+        let status = self.group.kill_and_reap();
+        self.group.confirm_dead().await;
+        if ending == Ending::Asked {
+            leftovers::sweep_task(places, task).await;
+        }
+        if !self.drain().await {
+            leftovers::sweep_task(places, task).await;
+            self.drain().await;
+        }
+        self.report.finish(self.signs, &mut self.log);
+        self.log.finish();
+        self.signs.log_grew(self.log.file_bytes());
+        status
+    }
+
+    /// False when somebody still holds the output open.
+    async fn drain(&mut self) -> bool {
+        let rest = async {
+            while self.stdout.is_open || self.stderr.is_open {
+                tokio::select! {
+                    () = self.stdout.fill(), if self.stdout.is_open => {
+                        store(&mut self.stdout, &mut self.log, self.signs);
+                    }
+                    () = self.stderr.fill(), if self.stderr.is_open => {
+                        store(&mut self.stderr, &mut self.log, self.signs);
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(DRAIN_MAX, rest).await.is_ok()
+    }
+
+    fn outcome(self, ending: Ending, status: io::Result<ExitStatus>) -> Outcome {
+        match (ending, status) {
+            (Ending::Asked, _) => Outcome::Stopped,
+            (Ending::OfItself, Ok(status)) => exit::outcome(status, &self.stdout.tail, &self.stderr.tail, self.report),
+            (Ending::OfItself, Err(error)) => Failure::worker(format!("the exit status is lost: {error}")).into(),
+        }
+    }
+}
+
+impl Output {
+    fn new(stream: Stream, pipe: pipe::Receiver) -> Output {
+        Output { stream, pipe, chunk: Vec::with_capacity(CHUNK_BYTES), is_open: true, tail: Tail::default() }
+    }
+
+    /// Waits for the next chunk. Cancel safe: a read that is given up has taken nothing.
+    async fn fill(&mut self) {
+        match self.pipe.read_buf(&mut self.chunk).await {
+            Ok(n) if n > 0 => {}
+            _ => self.is_open = false,
+        }
+    }
+}
+
+fn store(output: &mut Output, log: &mut LogWriter, signs: &dyn Signs) {
+    if output.chunk.is_empty() {
+        return;
+    }
+    log.write(output.stream, &output.chunk);
+    output.tail.push(&output.chunk);
+    output.chunk.clear();
+    signs.alive();
+    signs.log_grew(log.file_bytes());
+}
+
+/// Writes standard input and closes it. A process that does not read it to the end is none of our business.
+async fn feed(stdin: Option<(pipe::Sender, String)>) {
+    if let Some((mut pipe, text)) = stdin {
+        let _ = pipe.write_all(text.as_bytes()).await;
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

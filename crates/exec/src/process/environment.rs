@@ -1,0 +1,47 @@
+//! The environment of a process. The server's own is not inherited: it may hold keys that a task must not see.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::job::Job;
+use crate::places::Places;
+
+/// What a program cannot well do without, and no secret lives in.
+const INHERITED: [&str; 6] = ["PATH", "HOME", "LANG", "TZ", "USER", "TMPDIR"];
+const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Also the mark by which processes of a task are recognised.
+pub(super) const WORKDIR: &str = "RUNYARD_WORKDIR";
+
+/// The inherited few. The payload's own variables come after them.
+pub(super) fn inherited() -> Vec<(&'static str, OsString)> {
+    let mut variables: Vec<_> =
+        INHERITED.iter().filter_map(|name| std::env::var_os(name).map(|value| (*name, value))).collect();
+    if !variables.iter().any(|(name, _)| *name == "PATH") {
+        variables.push(("PATH", PATH_DEFAULT.into()));
+    }
+    variables
+}
+
+/// What tells the process who it is. Set last, so that a payload cannot replace it.
+pub(super) fn own(places: &Places, job: &Job) -> [(&'static str, OsString); 6] {
+    [
+        ("RUNYARD_TASK_ID", job.task_text().into()),
+        ("RUNYARD_AGENT", (&*job.agent).into()),
+        ("RUNYARD_ATTEMPT", job.attempt.to_string().into()),
+        ("RUNYARD_DEADLINE", deadline_text(job.deadline).into()),
+        (WORKDIR, places.work_dir(job.task).into()),
+        ("RUNYARD_REPORT", places.report_file(job.task).into()),
+    ]
+}
+
+/// RFC 3339, or empty when there is none.
+fn deadline_text(deadline_ms: Option<u64>) -> String {
+    let at =
+        deadline_ms.and_then(|ms| i64::try_from(ms).ok()).and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
+    at.map(|at| format!("{at:.3}")).unwrap_or_default()
+}
+
+/// `RUNYARD_WORKDIR=<path>` as it stands in a process's environment.
+pub(super) fn workdir_mark(work_dir: &Path) -> Vec<u8> {
+    [WORKDIR.as_bytes(), b"=", work_dir.as_os_str().as_encoded_bytes()].concat()
+}

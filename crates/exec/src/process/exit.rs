@@ -1,0 +1,87 @@
+//! What an exit status means.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::report::ReportTail;
+use super::tail::Tail;
+use crate::outcome::{Class, Failure, Outcome};
+use crate::result::{RESULT_BYTES_MAX, fit_text, to_bytes};
+
+/// What `timeout(1)` exits with, and what programs that imitate it do.
+const EXIT_TIMEOUT: i32 = 124;
+/// Of the last line of standard error, in a message.
+const QUOTE_BYTES_MAX: usize = 512;
+
+pub(super) fn outcome(status: ExitStatus, stdout: &Tail, stderr: &Tail, report: ReportTail) -> Outcome {
+    match status.code() {
+        Some(0) => completed(stdout, report),
+        Some(code) => failed(code, stdout, stderr).into(),
+        None => killed(status.signal().unwrap_or_default(), stdout, stderr).into(),
+    }
+}
+
+fn completed(stdout: &Tail, report: ReportTail) -> Outcome {
+    let (result, usage) = report.into_parts();
+    let Some(result) = result else {
+        let mut result = json!({"exitCode": 0, "stdout": stdout.text()});
+        if let Some(usage) = usage.as_deref().and_then(usage_value) {
+            result["usage"] = usage;
+        }
+        return Outcome::Completed { result: Some(to_bytes(&result)) };
+    };
+    if result.get().len() > RESULT_BYTES_MAX {
+        let message =
+            format!("the reported result has {} bytes, over the limit of {RESULT_BYTES_MAX}", result.get().len());
+        return Failure::work(Class::Permanent, message).into();
+    }
+    Outcome::Completed { result: Some(String::from(Box::<str>::from(result)).into_bytes()) }
+}
+
+/// Usage is a small object; one that is not would push the result over its limit.
+fn usage_value(usage: &RawValue) -> Option<Value> {
+    (usage.get().len() <= 64 * 1024).then(|| serde_json::from_str(usage.get()).ok()).flatten()
+}
+
+fn failed(code: i32, stdout: &Tail, stderr: &Tail) -> Failure {
+    let class = if code == EXIT_TIMEOUT { Class::Timeout } else { Class::Task };
+    let message = match stderr.last_line() {
+        Some(line) => format!("exit code {code}: {}", fit_text(&line, QUOTE_BYTES_MAX).0),
+        None => format!("exit code {code}"),
+    };
+    let result = json!({"exitCode": code, "stdout": stdout.text(), "stderr": stderr.text()});
+    Failure::work(class, message).with_result(to_bytes(&result))
+}
+
+/// By somebody else: a stop that was asked for does not come here.
+fn killed(signal: i32, stdout: &Tail, stderr: &Tail) -> Failure {
+    let name = signal_name(signal);
+    let message = match name.as_str() {
+        "SIGKILL" => "killed by SIGKILL (possibly the machine was out of memory)".to_owned(),
+        name => format!("killed by {name}"),
+    };
+    let result = json!({"exitCode": null, "signal": name, "stdout": stdout.text(), "stderr": stderr.text()});
+    Failure::work(Class::Task, message).with_result(to_bytes(&result))
+}
+
+fn signal_name(signal: i32) -> String {
+    let name = match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        _ => return format!("signal {signal}"),
+    };
+    name.to_owned()
+}

@@ -1,0 +1,151 @@
+//! Starts processes, on a thread of its own.
+//!
+//! The thread is there because the kernel binds "die with your parent" to the *thread* that forked, and a runtime's
+//! threads come and go. It also keeps the fork, and the few file operations around it, away from the runtime.
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+
+use tokio::sync::oneshot;
+
+use super::group::Group;
+use super::record::Record;
+use super::{environment, system};
+use crate::job::Job;
+use crate::outcome::{Class, Failure};
+use crate::payload::ProcessPayload;
+use crate::places::{Places, create_private_dir};
+
+pub(super) struct Launcher {
+    requests: mpsc::Sender<Request>,
+}
+
+struct Request {
+    plan: Plan,
+    reply: oneshot::Sender<Result<Launched, Failure>>,
+}
+
+/// A process that runs, with our ends of its pipes.
+pub(super) struct Launched {
+    pub group: Group,
+    pub stdin: Option<OwnedFd>,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+impl Launcher {
+    pub(super) fn new() -> io::Result<Launcher> {
+        let (requests, inbox) = mpsc::channel::<Request>();
+        std::thread::Builder::new().name("runyard-launch".to_owned()).spawn(move || {
+            for Request { plan, reply } in inbox {
+                // Whoever asked may have gone; dropping what was launched kills it.
+                let _ = reply.send(plan.launch());
+            }
+        })?;
+        Ok(Launcher { requests })
+    }
+
+    pub(super) async fn launch(&self, plan: Plan) -> Result<Launched, Failure> {
+        let (reply, answer) = oneshot::channel();
+        let gone = || Failure::worker("the thread that starts processes is gone");
+        self.requests.send(Request { plan, reply }).map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())?
+    }
+}
+
+/// All that is needed to start one process.
+pub(super) struct Plan {
+    work_root: PathBuf,
+    work_dir: PathBuf,
+    report_file: PathBuf,
+    record_file: PathBuf,
+    cwd: PathBuf,
+    record: Record,
+    payload: ProcessPayload,
+    own_env: [(&'static str, std::ffi::OsString); 6],
+}
+
+impl Plan {
+    pub(super) fn new(places: &Places, job: &Job, payload: ProcessPayload) -> Plan {
+        let work_dir = places.work_dir(job.task);
+        Plan {
+            work_root: places.work_root(),
+            report_file: places.report_file(job.task),
+            record_file: places.running_file(job.task),
+            cwd: payload.cwd.clone().unwrap_or_else(|| work_dir.clone()),
+            work_dir,
+            record: Record::new(job),
+            payload,
+            own_env: environment::own(places, job),
+        }
+    }
+
+    fn launch(self) -> Result<Launched, Failure> {
+        self.make_work_dir().map_err(|error| {
+            Failure::worker(format!("the working directory {} cannot be made: {error}", self.work_dir.display()))
+        })?;
+        check_cwd(&self.cwd)?;
+        let mut child = self.command().spawn().map_err(|error| spawn_failure(&self.payload.argv[0], &error))?;
+        let stdin = child.stdin.take().map(OwnedFd::from);
+        let stdout = OwnedFd::from(child.stdout.take().expect("standard output is piped"));
+        let stderr = OwnedFd::from(child.stderr.take().expect("standard error is piped"));
+        let group = Group::new(child);
+        if let Err(error) = self.record.write(&self.record_file, group.pid()) {
+            // The mark in the environment still leads to the process after a crash.
+            tracing::warn!(path = %self.record_file.display(), %error, "the record of a process cannot be written");
+        }
+        Ok(Launched { group, stdin, stdout, stderr })
+    }
+
+    /// Empty at the start of every attempt, with an empty report file to append to.
+    fn make_work_dir(&self) -> io::Result<()> {
+        create_private_dir(&self.work_root)?;
+        match fs::remove_dir_all(&self.work_dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        create_private_dir(&self.work_dir)?;
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.report_file).map(drop)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.payload.argv[0]);
+        command.args(&self.payload.argv[1..]).current_dir(&self.cwd).process_group(0);
+        command.env_clear().envs(environment::inherited()).envs(&self.payload.env);
+        command.envs(self.own_env.iter().map(|(name, value)| (name, value)));
+        command.stdin(if self.payload.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        system::die_with_parent(&mut command);
+        command
+    }
+}
+
+/// Asked before the start, because the system gives the same error for a missing program.
+fn check_cwd(cwd: &Path) -> Result<(), Failure> {
+    let message = match fs::metadata(cwd) {
+        Ok(metadata) if metadata.is_dir() => return Ok(()),
+        Ok(_) => format!("cwd {} is not a directory", cwd.display()),
+        Err(error) => format!("cwd {} cannot be used: {error}", cwd.display()),
+    };
+    Err(Failure::work(Class::Permanent, message))
+}
+
+fn spawn_failure(program: &str, error: &io::Error) -> Failure {
+    use rustix::io::Errno;
+    let permanent = |message: String| Failure::work(Class::Permanent, message);
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOENT) => permanent(format!("program `{program}` was not found, or its interpreter was not")),
+        Some(Errno::ACCESS | Errno::NOEXEC | Errno::ISDIR | Errno::NOTDIR) => {
+            permanent(format!("program `{program}` cannot be executed: {error}"))
+        }
+        Some(Errno::TOOBIG) => permanent("arguments and environment are too long for the system".to_owned()),
+        // No memory, no process ids, no file descriptors left: this machine's fault.
+        _ => Failure::worker(format!("program `{program}` cannot be started: {error}")),
+    }
+}

@@ -1,0 +1,121 @@
+//! `RUNYARD_REPORT`: a file the process may append JSON lines to.
+//!
+//! ```json
+//! {"progress": 0.4, "message": "page 4 of 10"}
+//! {"result": {"pages": 10}}
+//! {"usage": {"inputTokens": 812}}
+//! ```
+//!
+//! The last result and the last usage count. Unknown fields are left alone, so that a newer program can say more.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::job::{Progress, Signs};
+use crate::log::LogWriter;
+
+/// What is read of the file over a whole run.
+const REPORT_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// What is read at once; a line may be as long.
+const READ_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// A program that appends nonsense is told a few times, not with every line.
+const COMPLAINTS_MAX: u32 = 5;
+const MESSAGE_CHARS_MAX: usize = 500;
+
+pub(super) struct ReportTail {
+    path: PathBuf,
+    offset: u64,
+    partial: Vec<u8>,
+    n_lines: u64,
+    n_complaints: u32,
+    result: Option<Box<RawValue>>,
+    usage: Option<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct ReportLine {
+    progress: Option<f64>,
+    message: Option<String>,
+    result: Option<Box<RawValue>>,
+    usage: Option<Box<RawValue>>,
+}
+
+impl ReportTail {
+    pub(super) fn new(path: PathBuf) -> ReportTail {
+        ReportTail { path, offset: 0, partial: Vec::new(), n_lines: 0, n_complaints: 0, result: None, usage: None }
+    }
+
+    /// Takes the whole lines that were appended since the last time.
+    pub(super) fn poll(&mut self, signs: &dyn Signs, log: &mut LogWriter) {
+        // A file that is gone or cannot be read has nothing to report.
+        let Ok(bytes) = self.read_more() else { return };
+        self.partial.extend_from_slice(&bytes);
+        let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') else { return };
+        let rest = self.partial.split_off(end + 1);
+        let whole = std::mem::replace(&mut self.partial, rest);
+        whole.split(|byte| *byte == b'\n').for_each(|line| self.take_line(line, signs, log));
+    }
+
+    /// The process has ended: the rest, and a last line without a line end.
+    pub(super) fn finish(&mut self, signs: &dyn Signs, log: &mut LogWriter) {
+        loop {
+            let before = self.offset;
+            self.poll(signs, log);
+            if self.offset == before {
+                break;
+            }
+        }
+        let last = std::mem::take(&mut self.partial);
+        self.take_line(&last, signs, log);
+    }
+
+    /// The result and the usage.
+    pub(super) fn into_parts(self) -> (Option<Box<RawValue>>, Option<Box<RawValue>>) {
+        (self.result, self.usage)
+    }
+
+    fn read_more(&mut self) -> io::Result<Vec<u8>> {
+        let room = READ_BYTES_MAX.min(REPORT_BYTES_MAX.saturating_sub(self.offset));
+        let mut file = File::open(&self.path)?;
+        let mut bytes = Vec::new();
+        if file.metadata()?.len() > self.offset {
+            file.seek(SeekFrom::Start(self.offset))?;
+            file.take(room).read_to_end(&mut bytes)?;
+        }
+        self.offset += bytes.len() as u64;
+        Ok(bytes)
+    }
+
+    fn take_line(&mut self, line: &[u8], signs: &dyn Signs, log: &mut LogWriter) {
+        if line.trim_ascii().is_empty() {
+            return;
+        }
+        self.n_lines += 1;
+        match serde_json::from_slice::<ReportLine>(line) {
+            Ok(line) => self.apply(line, signs),
+            Err(error) => self.complain(&error, log),
+        }
+    }
+
+    fn apply(&mut self, line: ReportLine, signs: &dyn Signs) {
+        signs.alive();
+        if line.progress.is_some() || line.message.is_some() {
+            let message = line.message.map(|text| text.chars().take(MESSAGE_CHARS_MAX).collect());
+            let fraction = line.progress.map(|fraction| fraction.clamp(0.0, 1.0));
+            signs.progress(Progress { fraction, message });
+        }
+        self.result = line.result.or(self.result.take());
+        self.usage = line.usage.or(self.usage.take());
+    }
+
+    fn complain(&mut self, error: &serde_json::Error, log: &mut LogWriter) {
+        self.n_complaints += 1;
+        if self.n_complaints <= COMPLAINTS_MAX {
+            log.note(&format!("line {} of RUNYARD_REPORT is not understood: {error}", self.n_lines));
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Who may do what. A job API without a key is remote code execution, so keys are on from the first start.
+//!
+//! [`KeyRing`] knows the keys (hashed) and their scopes, [`needed`] says what a route asks for, [`hosts`] keeps web pages
+//! from reaching a loopback port by DNS rebinding.
+
+pub mod hosts;
+mod keys;
+mod need;
+mod scope;
+
+pub use keys::{ADMIN_KEY_FILE, Key, KeyError, KeyRing, NewKey, SETTING, write_key_file};
+pub use need::{Need, needed};
+pub use scope::{Caller, Scope, Scopes};

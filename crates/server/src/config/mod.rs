@@ -1,0 +1,26 @@
+//! Configuration: what can be set, where each value came from, and how it changes while the server runs.
+//!
+//! Four layers over the built-in defaults, later ones winning value by value: the file, `RUNYARD_SECTION__KEY` in the
+//! environment, flags, and the patch that `PATCH /v1/config` keeps in the store. Every layer is a JSON tree of the same
+//! shape; the merged tree becomes the one typed [`Config`], and each leaf remembers its [`Origin`]. A layer that does not
+//! fit is refused whole, with the place that is wrong, and what was in force stays in force.
+
+mod check;
+mod env;
+mod error;
+mod file;
+mod layers;
+mod live;
+mod schema;
+mod to_core;
+mod types;
+mod watch;
+
+pub use check::{MULTIPLIER_MAX, NAME_RULE, RETRIES_MAX, name_is_valid};
+pub use error::Error;
+pub use layers::{Layers, Merged, Origin, merge, merge_patch};
+pub use live::{ChangeError, Live, PATCH_SETTING, Sources};
+pub use schema::{default_file, json_schema};
+pub use to_core::{to_core, to_purge};
+pub use types::*;
+pub use watch::watch_file;

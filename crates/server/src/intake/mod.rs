@@ -1,0 +1,23 @@
+//! From a request to what the scheduler takes: every rule is checked here, every default filled in here, and nothing
+//! behind this module looks at a request again.
+
+mod batch;
+mod fields;
+mod key;
+mod task;
+
+pub use batch::{PreparedBatch, prepare_batch};
+pub use key::{idempotency, key_of};
+pub use task::{Prepared, Resolved, prepare};
+
+use crate::access::Caller;
+use crate::config::Config;
+use runyard_core::now::WallMs;
+
+/// What a request is judged by.
+#[derive(Clone, Copy)]
+pub struct Intake<'a> {
+    pub config: &'a Config,
+    pub caller: &'a Caller,
+    pub now_ms: WallMs,
+}

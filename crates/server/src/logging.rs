@@ -1,0 +1,103 @@
+//! The server's own log: one structured line for each submit, start, finish, retry, cancel, rejection, expiry, reload.
+
+use std::sync::Arc;
+
+use runyard_core::event::{Happening, HappeningKind, Subject, TaskFacts};
+use runyard_core::task::Class;
+use runyard_wire::Id;
+use tokio::sync::broadcast;
+use tracing_subscriber::EnvFilter;
+
+use crate::config::{Log, LogFormat};
+use crate::handle::Commit;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("[log] level `{level}` is none of error, warn, info, debug, trace, nor a list of target=level")]
+    Level {
+        level: String,
+        #[source]
+        source: tracing_subscriber::filter::ParseError,
+    },
+}
+
+/// Sets the process's log up, on standard error. A second call (tests start many servers) changes nothing.
+pub fn init(log: &Log) -> Result<(), Error> {
+    let filter = EnvFilter::try_new(&log.level).map_err(|source| Error::Level { level: log.level.clone(), source })?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let _ = match log.format {
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => builder.try_init(),
+    };
+    Ok(())
+}
+
+/// Writes the lines of tasks beside the scheduler, never in its way. What comes faster than a log can be written is
+/// counted instead; the event log has it all.
+pub async fn log_commits(mut commits: broadcast::Receiver<Arc<Commit>>) {
+    loop {
+        match commits.recv().await {
+            Ok(commit) => log_happenings(&commit.happenings),
+            Err(broadcast::error::RecvError::Lagged(n)) => {
+                tracing::warn!(target: "runyard::task", commits = n, "too much happened to log each of it");
+            }
+            Err(broadcast::error::RecvError::Closed) => return,
+        }
+    }
+}
+
+/// Is anybody going to read the lines of tasks?
+pub fn tasks_are_logged() -> bool {
+    tracing::enabled!(target: "runyard::task", tracing::Level::INFO)
+}
+
+pub fn log_happenings(happenings: &[Happening]) {
+    for happening in happenings {
+        match &happening.subject {
+            Subject::Task(facts) => log_task(happening.kind, facts),
+            Subject::Batch(batch) => tracing::info!(
+                target: "runyard::task",
+                batch = %Id(batch.id.0),
+                total = batch.n_total,
+                completed = batch.n_completed,
+                failed = batch.n_failed,
+                cancelled = batch.n_cancelled,
+                "batch finished"
+            ),
+            Subject::Worker { name, .. } => {
+                tracing::info!(target: "runyard::worker", worker = %name, "{}", happening.kind.as_str());
+            }
+            // The reload itself is logged where it is done, with what changed.
+            Subject::Config => {}
+        }
+    }
+}
+
+fn log_task(kind: HappeningKind, facts: &TaskFacts) {
+    let what = match (kind, facts.class) {
+        (HappeningKind::TaskCreated, _) => "submitted",
+        (HappeningKind::TaskStarted, _) => "started",
+        (HappeningKind::TaskRetrying, _) => "retrying",
+        (HappeningKind::TaskPreempted, _) => "preempted",
+        (HappeningKind::TaskStalled, _) => "stalled",
+        (HappeningKind::TaskCompleted, _) => "completed",
+        (HappeningKind::TaskFailed, Some(Class::Deadline)) => "expired",
+        (HappeningKind::TaskFailed, _) => "failed",
+        (HappeningKind::TaskCancelled, _) => "cancelled",
+        (HappeningKind::TaskRejected, _) => "rejected",
+        // Queued follows from submitted, retrying or a parent's end: a line of its own would say nothing new.
+        _ => return,
+    };
+    tracing::info!(
+        target: "runyard::task",
+        task = %Id(facts.task.0),
+        agent = %facts.agent,
+        lane = %facts.lane,
+        kind = %facts.kind,
+        attempt = facts.attempt,
+        class = facts.class.map(Class::as_str),
+        elapsed_ms = facts.elapsed_ms,
+        reason = Some(facts.reason.as_ref()).filter(|reason| !reason.is_empty()),
+        "{what}"
+    );
+}

@@ -1,0 +1,107 @@
+//! The Prometheus text: the fixed handles, and gauges by agent and lane from the store's kept counts.
+
+use std::collections::BTreeMap;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use runyard_core::write::{CountDelta, CountKey};
+
+use super::Metrics;
+use crate::config::Config;
+
+/// Agents with a label of their own; the rest is summed as `other`, so that a million agents do not make a million series.
+pub const AGENTS_MAX: usize = 100;
+const OTHER: &str = "other";
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Where {
+    agent: String,
+    lane: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Limited {
+    scope: &'static str,
+    name: String,
+}
+
+impl Metrics {
+    pub fn scrape(&self, counts: &[(CountKey, CountDelta)], config: &Config) -> String {
+        let mut registry = Registry::with_prefix("runyard");
+        register_gauges(&mut registry, counts);
+        register_limits(&mut registry, config);
+        let mut text = String::new();
+        let encoded = encode_registry(&mut text, &self.registry)
+            .and_then(|()| encode_registry(&mut text, &registry))
+            .and_then(|()| encode_eof(&mut text));
+        encoded.expect("writing to a string does not fail");
+        text
+    }
+}
+
+fn register_gauges(registry: &mut Registry, counts: &[(CountKey, CountDelta)]) {
+    let named = busiest(counts);
+    let gauges = ["waiting", "scheduled", "queued", "running"].map(|name| {
+        let family = Family::<Where, Gauge>::default();
+        registry.register(format!("tasks_{name}"), "Tasks now, by agent and lane", family.clone());
+        family
+    });
+    for (key, count) in counts {
+        let agent = if named.contains(&&*key.agent) { key.agent.to_string() } else { OTHER.to_owned() };
+        let labels = Where { agent, lane: key.lane.to_string() };
+        let values = [count.waiting, count.scheduled, count.queued, count.assigned + count.running];
+        for (gauge, value) in gauges.iter().zip(values) {
+            gauge.get_or_create(&labels).inc_by(value);
+        }
+    }
+}
+
+/// Busy is what is live now, then what there ever was.
+fn busiest(counts: &[(CountKey, CountDelta)]) -> std::collections::BTreeSet<&str> {
+    let mut by_agent: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
+    for (key, count) in counts {
+        let sums = by_agent.entry(&key.agent).or_default();
+        sums.0 += count.unstarted() + count.assigned + count.running;
+        sums.1 += count.submitted;
+    }
+    let mut agents: Vec<_> = by_agent.into_iter().collect();
+    agents.sort_by_key(|(_, sums)| std::cmp::Reverse(*sums));
+    agents.into_iter().take(AGENTS_MAX).map(|(agent, _)| agent).collect()
+}
+
+fn register_limits(registry: &mut Registry, config: &Config) {
+    let family = Family::<Limited, Gauge>::default();
+    registry.register("limit", "Limits in force", family.clone());
+    let set = |scope, name: &str, limit: u64| {
+        family.get_or_create(&Limited { scope, name: name.to_owned() }).set(limit as i64);
+    };
+    set("queued", "all", config.limits.max_queued);
+    set("queued_per_agent", "each", config.limits.max_queued_per_agent);
+    set("inflight", "all", u64::from(config.limits.max_inflight));
+    config.limits.max_inflight_per_agent.into_iter().for_each(|n| set("inflight_per_agent", "each", u64::from(n)));
+    config.lanes.iter().for_each(|(name, lane)| set("lane", name, u64::from(lane.limit)));
+    let kinds = config.kinds.iter().filter_map(|(name, kind)| Some((name, kind.max_inflight?)));
+    kinds.for_each(|(name, limit)| set("kind", name, u64::from(limit)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_beyond_the_busiest_are_other() {
+        let count = |n: usize| {
+            let key = CountKey { agent: format!("a{n:03}").as_str().into(), lane: "main".into() };
+            (key, CountDelta { queued: n as i64 + 1, ..CountDelta::default() })
+        };
+        let counts: Vec<_> = (0..AGENTS_MAX + 2).map(count).collect();
+        let text = Metrics::default().scrape(&counts, &Config::default());
+        assert!(text.contains("runyard_tasks_queued{agent=\"other\",lane=\"main\"} 3"), "{text}");
+        assert!(!text.contains("agent=\"a000\"") && text.contains("agent=\"a002\""));
+        assert!(text.contains("runyard_limit{scope=\"lane\",name=\"main\"} 30"));
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

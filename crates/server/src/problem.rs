@@ -1,0 +1,310 @@
+//! Every error the API answers with, and the one function that turns each into RFC 9457 problem+json.
+
+use std::borrow::Cow;
+
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use runyard_core::event::{ChangeRefusal, Refusal};
+use runyard_core::ids::TaskId;
+use runyard_core::task::Phase;
+use runyard_wire::{Id, PROBLEM_CONTENT_TYPE, ParseError, Problem};
+use serde_json::{Map, Value, json};
+
+use crate::access::{KeyError, Scope};
+use crate::config;
+use crate::handle::Unavailable;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Invalid(#[from] Invalid),
+    #[error("an API key is needed: send it as `Authorization: Bearer ry_…` or `X-API-Key: ry_…`")]
+    NoKey,
+    #[error("this API key is not known")]
+    UnknownKey,
+    #[error("this API key lacks the scope `{}`", .0.as_str())]
+    MissingScope(Scope),
+    #[error("this API key may not act for agent `{0}`")]
+    ForeignAgent(String),
+    #[error("Host `{0}` is not a name of this server; [server] allowedHosts can allow it")]
+    ForbiddenHost(String),
+    #[error("Origin `{0}` may not use this server; [server] allowedHosts can allow it")]
+    ForbiddenOrigin(String),
+    #[error("there is no {what} {id}")]
+    NotFound { what: &'static str, id: String },
+    #[error("there is nothing at {0}")]
+    NoRoute(String),
+    #[error("{0} is not possible here")]
+    MethodNotAllowed(String),
+    #[error("the body must be application/json")]
+    UnsupportedMediaType,
+    #[error("the body is larger than {0} bytes")]
+    TooLarge(usize),
+    #[error("the body could not be read to its end")]
+    BrokenBody,
+    #[error("refused")]
+    Refused(Refusal),
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+    #[error("the task has already ended as {}", .0.as_str())]
+    Terminal(Phase),
+    #[error("the task is {}: only an ended task can be retried", .0.as_str())]
+    StillLive(Phase),
+    #[error("the change was refused")]
+    Change(ChangeRefusal),
+    #[error(transparent)]
+    Config(#[from] config::Error),
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error("the store could not answer")]
+    Store(#[from] runyard_store::store::Error),
+    #[error("{0}")]
+    Internal(Cow<'static, str>),
+}
+
+/// A request that breaks a rule: which field, and what would be right.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Invalid {
+    pub code: &'static str,
+    pub field: String,
+    pub message: String,
+}
+
+impl Invalid {
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Invalid {
+        Invalid { code: "invalid", field: field.into(), message: message.into() }
+    }
+
+    pub fn not_supported_yet(field: impl Into<String>, message: impl Into<String>) -> Invalid {
+        Invalid { code: "not_supported_yet", field: field.into(), message: message.into() }
+    }
+
+    /// The same, seen from further out: `timeoutMs` inside `tasks[3]`.
+    pub fn inside(self, outer: &str) -> Invalid {
+        let field = if self.field.is_empty() { outer.to_owned() } else { format!("{outer}.{}", self.field) };
+        Invalid { field, ..self }
+    }
+}
+
+impl From<ParseError> for Invalid {
+    fn from(error: ParseError) -> Invalid {
+        Invalid::new(error.field, error.message)
+    }
+}
+
+impl From<ParseError> for Error {
+    fn from(error: ParseError) -> Error {
+        Error::Invalid(error.into())
+    }
+}
+
+impl From<config::ChangeError> for Error {
+    fn from(error: config::ChangeError) -> Error {
+        match error {
+            config::ChangeError::Invalid(error) => Error::Config(error),
+            config::ChangeError::Unavailable(error) => Error::Unavailable(error),
+        }
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let needs_key = matches!(self, Error::NoKey | Error::UnknownKey);
+        if let Error::Store(error) = &self {
+            tracing::error!(target: "runyard::http", error = error as &dyn std::error::Error, "a read failed");
+        }
+        let mut response = problem_response(&problem(&self));
+        if needs_key {
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"runyard\""));
+        }
+        response
+    }
+}
+
+pub fn problem_response(problem: &Problem) -> Response {
+    let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = serde_json::to_vec(problem).expect("a problem is plain data");
+    let mut response = (status, body).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_CONTENT_TYPE));
+    if let Some(seconds) = retry_after_s(&problem.code) {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// The one map from causes to status, code and text.
+pub fn problem(error: &Error) -> Problem {
+    let detail = error.to_string();
+    match error {
+        Error::Invalid(invalid) => invalid_problem(invalid),
+        Error::NoKey => plain(401, "unauthorized", detail),
+        Error::UnknownKey => plain(401, "unknown_key", detail),
+        Error::MissingScope(scope) => with(plain(403, "missing_scope", detail), [("scope", json!(scope.as_str()))]),
+        Error::ForeignAgent(agent) => with(plain(403, "foreign_agent", detail), [("agent", json!(agent))]),
+        Error::ForbiddenHost(_) => plain(403, "forbidden_host", detail),
+        Error::ForbiddenOrigin(_) => plain(403, "forbidden_origin", detail),
+        Error::NotFound { .. } | Error::NoRoute(_) => plain(404, "not_found", detail),
+        Error::MethodNotAllowed(_) => plain(405, "method_not_allowed", detail),
+        Error::UnsupportedMediaType => plain(415, "unsupported_media_type", detail),
+        Error::TooLarge(limit) => with(plain(413, "body_too_large", detail), [("limit", json!(limit))]),
+        Error::BrokenBody => plain(400, "broken_body", detail),
+        Error::Refused(refusal) => refusal_problem(refusal),
+        Error::Unavailable(Unavailable::Busy) => plain(503, "busy", detail),
+        Error::Unavailable(Unavailable::Recovering) => plain(503, "recovering", detail),
+        Error::Unavailable(Unavailable::Stopped) => plain(503, "stopping", detail),
+        Error::Terminal(phase) => with(plain(409, "already_terminal", detail), [("state", json!(phase.as_str()))]),
+        Error::StillLive(phase) => with(plain(409, "still_live", detail), [("state", json!(phase.as_str()))]),
+        Error::Change(refusal) => change_problem(refusal),
+        Error::Config(error) => {
+            Problem { field: error.field().map(str::to_owned), ..plain(400, "invalid_config", detail) }
+        }
+        Error::Key(KeyError::NotFound) => plain(404, "not_found", detail),
+        Error::Key(KeyError::LastAdmin) => plain(409, "last_admin_key", detail),
+        Error::Key(KeyError::NoRandomness) | Error::Store(_) | Error::Internal(_) => plain(500, "internal", detail),
+    }
+}
+
+/// Also for one item of a batch.
+pub fn refusal_problem(refusal: &Refusal) -> Problem {
+    match refusal {
+        Refusal::QueueFull { agent, queued, limit, recorded } => {
+            queue_full(agent.as_deref(), *queued, *limit, *recorded)
+        }
+        Refusal::TooManyFlows { agent, flows, limit } => {
+            let whose = agent.as_ref().map_or("the server".to_owned(), |agent| format!("agent `{agent}`"));
+            let detail = format!(
+                "{whose} has {flows} different combinations of lane, tier, kind, resources, place and gates in use, \
+                 and the limit is {limit}"
+            );
+            let facts = [("agent", json!(agent.as_deref())), ("flows", json!(flows)), ("limit", json!(limit))];
+            with(plain(429, "too_many_flows", detail), facts)
+        }
+        Refusal::Draining => plain(503, "draining", "the server is draining: it accepts nothing new".into()),
+        Refusal::KeyReused { key } => {
+            let detail = format!("idempotency key `{key}` was used before with another body");
+            Problem { field: Some("idempotencyKey".into()), ..plain(422, "idempotency_key_reused", detail) }
+        }
+        Refusal::ParentRefused { parent } => {
+            let parent = Id(parent.0);
+            let problem = plain(424, "parent_refused", format!("it depends on {parent}, which was refused"));
+            with(Problem { field: Some("dependsOn".into()), ..problem }, [("parent", json!(parent))])
+        }
+        Refusal::DeadlinePassed => Problem {
+            field: Some("deadline".into()),
+            ..plain(400, "deadline_passed", "the deadline is already past".into())
+        },
+        Refusal::Invalid { code, field, message } => {
+            let field = Some(field.to_string()).filter(|field| !field.is_empty());
+            Problem { field, ..plain(400, code, message.to_string()) }
+        }
+    }
+}
+
+fn queue_full(agent: Option<&str>, queued: u64, limit: u64, recorded: Option<TaskId>) -> Problem {
+    let whose = agent.map_or("the queue".to_owned(), |agent| format!("the queue of agent `{agent}`"));
+    let problem = plain(429, "queue_full", format!("{whose} is full: {queued} tasks wait, and the limit is {limit}"));
+    let facts = [
+        ("agent", json!(agent)),
+        ("queued", json!(queued)),
+        ("limit", json!(limit)),
+        ("taskId", json!(recorded.map(|id| Id(id.0)))),
+    ];
+    with(problem, facts)
+}
+
+fn change_problem(refusal: &ChangeRefusal) -> Problem {
+    match refusal {
+        ChangeRefusal::NotFound => plain(404, "not_found", "there is no such task".into()),
+        ChangeRefusal::Started(phase) => {
+            let detail = format!("the task is {}: it can be changed only until it starts", phase.as_str());
+            with(plain(409, "already_started", detail), [("state", json!(phase.as_str()))])
+        }
+        ChangeRefusal::Terminal(phase) => problem(&Error::Terminal(*phase)),
+        ChangeRefusal::TooManyFlows { scope, limit } => {
+            plain(429, "too_many_flows", format!("{scope} is at its limit of {limit} flows"))
+        }
+        ChangeRefusal::DeadlinePassed => refusal_problem(&Refusal::DeadlinePassed),
+    }
+}
+
+fn invalid_problem(invalid: &Invalid) -> Problem {
+    let field = Some(invalid.field.clone()).filter(|field| !field.is_empty());
+    let detail = match &field {
+        Some(field) => format!("{field}: {}", invalid.message),
+        None => invalid.message.clone(),
+    };
+    Problem { field, ..plain(400, invalid.code, detail) }
+}
+
+fn plain(status: u16, code: &str, detail: String) -> Problem {
+    let title = StatusCode::from_u16(status).ok().and_then(|status| status.canonical_reason()).unwrap_or("");
+    Problem {
+        kind: format!("urn:runyard:problem:{code}"),
+        title: title.to_owned(),
+        status,
+        detail,
+        code: code.to_owned(),
+        field: None,
+        extra: Map::new(),
+    }
+}
+
+fn with<const N: usize>(mut problem: Problem, facts: [(&str, Value); N]) -> Problem {
+    problem
+        .extra
+        .extend(facts.into_iter().filter(|(_, value)| !value.is_null()).map(|(key, value)| (key.to_owned(), value)));
+    problem
+}
+
+/// Full queues empty at the speed of the work behind them; the others pass within a second or two.
+fn retry_after_s(code: &str) -> Option<u64> {
+    match code {
+        "queue_full" | "too_many_flows" => Some(5),
+        "draining" | "stopping" => Some(10),
+        "busy" | "recovering" => Some(1),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_cause_has_its_status_and_code() {
+        let full = Refusal::QueueFull { agent: Some("a".into()), queued: 7, limit: 7, recorded: Some(TaskId(1)) };
+        let table = [
+            (Error::NoKey, 401, "unauthorized"),
+            (Error::MissingScope(Scope::Exec), 403, "missing_scope"),
+            (Error::TooLarge(5), 413, "body_too_large"),
+            (Error::Refused(full), 429, "queue_full"),
+            (Error::Refused(Refusal::Draining), 503, "draining"),
+            (Error::Refused(Refusal::KeyReused { key: "k".into() }), 422, "idempotency_key_reused"),
+            (Error::Unavailable(Unavailable::Busy), 503, "busy"),
+            (Error::Unavailable(Unavailable::Recovering), 503, "recovering"),
+            (Error::Terminal(Phase::Completed), 409, "already_terminal"),
+            (Error::Change(ChangeRefusal::Started(Phase::Running)), 409, "already_started"),
+            (Error::Key(KeyError::LastAdmin), 409, "last_admin_key"),
+        ];
+        for (error, status, code) in table {
+            let problem = problem(&error);
+            assert_eq!((problem.status, problem.code.as_str()), (status, code), "{error}");
+            assert!(!problem.title.is_empty() && !problem.detail.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_full_queue_answers_with_both_numbers() {
+        let refusal = Refusal::QueueFull { agent: Some("a".into()), queued: 8, limit: 7, recorded: None };
+        let response = Error::Refused(refusal.clone()).into_response();
+        assert_eq!(response.headers()[header::RETRY_AFTER], "5");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], PROBLEM_CONTENT_TYPE);
+        let problem = refusal_problem(&refusal);
+        assert_eq!((&problem.extra["queued"], &problem.extra["limit"]), (&json!(8), &json!(7)));
+        assert!(!problem.extra.contains_key("taskId"));
+    }
+}

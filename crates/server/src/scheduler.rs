@@ -1,0 +1,327 @@
+//! The thread that owns the tick loop, and the embedded worker beside it.
+//!
+//! ```text
+//! inbox ─► tick (one commit) ─► happenings to observers ─► starts and stops to the worker ─► answers
+//!   ▲                                                              │
+//!   └──────────────────────────── reports ─────────────────────────┘
+//! ```
+//!
+//! Crash-only: when a tick fails, everything memory believed is dropped and read again; whoever waited for an answer is
+//! told that the outcome is unknown; the worker presents what it holds and repeats the ends that were not acknowledged.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use runyard_core::event::{Admit, Answer, Command, Event, Happening, Report, Rest, WorkerSpec};
+use runyard_core::flow::Resources;
+use runyard_core::ids::{TaskId, Ticket, WorkerId};
+use runyard_core::name::Name;
+use runyard_core::now::Now;
+use runyard_store::store::{Purge, Store};
+use runyard_store::yard::{Ticked, Yard};
+use runyard_worker::{Worker, WorkerOptions};
+use tokio::sync::watch;
+
+use crate::clock::{Clock, wall_ms};
+use crate::handle::{Commit, Handle, Readiness};
+
+/// Events handled in one tick; what is left waits for the next, which follows at once.
+const EVENTS_PER_TICK: usize = 2048;
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Retention looks for old rows this often, and goes on at once while it finds any and nothing else is to do.
+const PURGE_EVERY: Duration = Duration::from_secs(60);
+const RECOVER_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Beyond the worker's own grace, for reports of what it stopped.
+const STOP_MARGIN: Duration = Duration::from_secs(6);
+
+/// Told what one commit made visible, on the scheduler's thread: it must be quick.
+pub trait Observer: Send {
+    fn committed(&self, happenings: &[Happening], n_events: usize, took: Duration);
+    fn purged(&self, tasks: &[TaskId]);
+}
+
+pub struct SchedulerOptions {
+    pub store: Box<dyn Store + Send>,
+    pub config: Arc<runyard_core::config::Config>,
+    /// Read anew for each chunk, so that a reload takes effect.
+    pub purge: Box<dyn Fn() -> Purge + Send>,
+    pub data_dir: PathBuf,
+    pub grace_ms: u64,
+    pub capacity: Resources,
+    pub observer: Box<dyn Observer>,
+}
+
+pub struct Scheduler {
+    handle: Handle,
+    worker: Worker,
+    n_held: watch::Receiver<usize>,
+    grace: Duration,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the embedded worker cannot start")]
+    Worker(#[from] runyard_worker::Error),
+    #[error("the worker's id in {path} cannot be read or written")]
+    WorkerId {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl Scheduler {
+    /// Starts the thread. It recovers in the background; `Handle::readiness` says when it serves.
+    pub fn spawn(options: SchedulerOptions, handle: Handle) -> Result<Scheduler, Error> {
+        let id = worker_id(&options.data_dir)?;
+        let link = handle.clone();
+        let worker_options = WorkerOptions {
+            id,
+            data_dir: options.data_dir.clone(),
+            grace_ms: options.grace_ms,
+            runtime: tokio::runtime::Handle::current(),
+        };
+        let worker = Worker::new(worker_options, move |events: Vec<Event>| link.tell(events))?;
+        let (n_held_sender, n_held) = watch::channel(0);
+        let grace = Duration::from_millis(options.grace_ms);
+        let thread = Loop {
+            handle: handle.clone(),
+            worker: worker.clone(),
+            spec: worker_spec(id, &options.capacity),
+            purge: options.purge,
+            observer: options.observer,
+            n_held: n_held_sender,
+            seen_at: Instant::now(),
+            purged_at: Instant::now(),
+        };
+        let (store, config) = (options.store, options.config);
+        let thread = std::thread::Builder::new()
+            .name("scheduler".into())
+            .spawn(move || thread.run(store, config))
+            .expect("the operating system gives one more thread");
+        Ok(Scheduler { handle, worker, n_held, grace, thread: Mutex::new(Some(thread)) })
+    }
+
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// Nothing new starts; what runs has `drain` to end; the rest goes back to the queue, uncounted.
+    pub async fn stop(&self, drain: Duration) {
+        self.handle.set_readiness(Readiness::Stopping);
+        self.handle.tell([Event::Admit { admit: Admit::Draining, ticket: None }]);
+        self.settled(drain).await;
+        self.handle.tell([Event::Admit { admit: Admit::Stopping, ticket: None }]);
+        self.settled(self.grace + STOP_MARGIN).await;
+        self.worker.shutdown(Duration::ZERO).await;
+        self.handle.close();
+        let thread = self.thread.lock().expect("no thread panics while it holds this").take();
+        if let Some(thread) = thread {
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+    }
+
+    /// Waits until nothing is held any more, or the time is over.
+    async fn settled(&self, limit: Duration) {
+        // An answer proves that the event above was handled, so that the number is no older than it.
+        let asked = self.handle.ask(|ticket| Event::Explain { ticket, task: TaskId(0) });
+        let _ = tokio::time::timeout(Duration::from_secs(5), asked).await;
+        let mut n_held = self.n_held.clone();
+        let _ = tokio::time::timeout(limit, n_held.wait_for(|&n| n == 0)).await;
+    }
+}
+
+struct Loop {
+    handle: Handle,
+    worker: Worker,
+    spec: WorkerSpec,
+    purge: Box<dyn Fn() -> Purge + Send>,
+    observer: Box<dyn Observer>,
+    n_held: watch::Sender<usize>,
+    seen_at: Instant,
+    purged_at: Instant,
+}
+
+impl Loop {
+    fn run(mut self, store: Box<dyn Store + Send>, config: Arc<runyard_core::config::Config>) {
+        let salt = crate::clock::salt();
+        let (mut yard, start) = match Yard::open(store, config, salt, wall_ms()) {
+            Ok(opened) => opened,
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "the store cannot be loaded");
+                self.handle.close();
+                return;
+            }
+        };
+        let clock = Clock::from(start);
+        self.join();
+        let mut events = Vec::new();
+        let mut again = true;
+        let mut is_ready = false;
+        loop {
+            let timeout = if again { Duration::ZERO } else { self.timeout(&yard, clock.now()) };
+            self.handle.drain(EVENTS_PER_TICK, timeout, &mut events);
+            if self.handle.is_closed() {
+                return;
+            }
+            self.keep_alive(&mut events);
+            let is_idle = events.is_empty() && !again;
+            again = self.tick(&mut yard, &clock, &mut events);
+            if !is_ready {
+                is_ready = true;
+                self.handle.set_readiness_from(Readiness::Recovering, Readiness::Ready);
+            }
+            if is_idle && !again {
+                self.purge(&mut yard, clock.now());
+            }
+        }
+    }
+
+    fn timeout(&self, yard: &Yard, now: Now) -> Duration {
+        let core = yard.next_timeout(now).map_or(HEARTBEAT, Duration::from_millis);
+        let heartbeat = HEARTBEAT.saturating_sub(self.seen_at.elapsed());
+        let purge = PURGE_EVERY.saturating_sub(self.purged_at.elapsed());
+        core.min(heartbeat).min(purge)
+    }
+
+    fn keep_alive(&mut self, events: &mut Vec<Event>) {
+        if self.seen_at.elapsed() >= HEARTBEAT {
+            self.seen_at = Instant::now();
+            events.push(Event::WorkerSeen { worker: self.spec.id });
+        }
+    }
+
+    /// One tick with its effects. True when another can follow at once.
+    fn tick(&mut self, yard: &mut Yard, clock: &Clock, events: &mut Vec<Event>) -> bool {
+        let n_events = events.len();
+        let tickets: Vec<Ticket> = events.iter().filter_map(ticket).collect();
+        let ends: Vec<(TaskId, u32)> = events.iter().filter_map(end).collect();
+        let began = Instant::now();
+        match yard.tick(clock.now(), events) {
+            Ok(ticked) => {
+                let took = began.elapsed();
+                self.worker.acknowledge_all(ends);
+                let again = ticked.again;
+                self.let_out(ticked, n_events, took);
+                let n_held = yard.core().n_held();
+                self.n_held.send_if_modified(|n| std::mem::replace(n, n_held) != n_held);
+                again
+            }
+            Err(error) => {
+                tracing::error!(error = &error as &dyn std::error::Error, "a tick failed; recovering");
+                events.clear();
+                self.handle.drop_answers(tickets);
+                self.recover(yard, clock);
+                true
+            }
+        }
+    }
+
+    fn let_out(&self, ticked: Ticked, n_events: usize, took: Duration) {
+        if ticked.commit.is_some() {
+            self.observer.committed(&ticked.happenings, n_events, took);
+        }
+        if let Some(seq) = ticked.commit.filter(|_| !ticked.happenings.is_empty()) {
+            self.handle.publish(Commit { seq, happenings: ticked.happenings });
+        }
+        let mut starts = Vec::new();
+        let mut answers: Vec<(Ticket, Answer)> = Vec::new();
+        for command in ticked.commands {
+            match command {
+                Command::Start(start) => starts.push(start),
+                Command::Answer { ticket, answer } => answers.push((ticket, answer)),
+                Command::Stop { task, attempt, token, stop, .. } => self.worker.stop(task, attempt, token, stop),
+                Command::Revoke { task, attempt, .. } => self.worker.revoke(task, attempt),
+            }
+        }
+        if !starts.is_empty() {
+            self.worker.start(starts);
+        }
+        self.handle.answer(answers);
+    }
+
+    fn recover(&mut self, yard: &mut Yard, clock: &Clock) {
+        self.handle.set_readiness_from(Readiness::Ready, Readiness::Recovering);
+        let mut pause = Duration::from_millis(50);
+        while let Err(error) = yard.recover(clock.now()) {
+            tracing::error!(error = &error as &dyn std::error::Error, "the store cannot be reloaded; trying again");
+            std::thread::park_timeout(pause);
+            pause = (pause * 2).min(RECOVER_PAUSE_MAX);
+            if self.handle.is_closed() {
+                return;
+            }
+        }
+        self.join();
+        self.handle.set_readiness_from(Readiness::Recovering, Readiness::Ready);
+    }
+
+    /// The embedded worker presents itself as any other does: what it holds goes on, what it does not is lost.
+    fn join(&self) {
+        let joined = Event::WorkerJoined { worker: self.spec.clone(), held: self.worker.held() };
+        self.handle.tell_first(std::iter::once(joined).chain(self.worker.unacknowledged()));
+    }
+
+    fn purge(&mut self, yard: &mut Yard, now: Now) {
+        if self.purged_at.elapsed() < PURGE_EVERY {
+            return;
+        }
+        let purge = (self.purge)();
+        match yard.store().purge(now, &purge) {
+            Ok(purged) => {
+                self.observer.purged(&purged.tasks);
+                if purged.rest == Rest::Done {
+                    self.purged_at = Instant::now();
+                }
+            }
+            Err(error) => {
+                tracing::warn!(error = &error as &dyn std::error::Error, "retention could not delete old rows");
+                self.purged_at = Instant::now();
+            }
+        }
+    }
+}
+
+fn ticket(event: &Event) -> Option<Ticket> {
+    match event {
+        Event::Submit(submission) => Some(submission.ticket),
+        Event::Cancel { ticket, .. } | Event::Change { ticket, .. } | Event::Explain { ticket, .. } => Some(*ticket),
+        Event::Configure { ticket, .. } | Event::Remember { ticket, .. } | Event::Admit { ticket, .. } => *ticket,
+        _ => None,
+    }
+}
+
+/// The attempt whose end this event reports.
+fn end(event: &Event) -> Option<(TaskId, u32)> {
+    match event {
+        Event::Report { report: Report::Started | Report::Alive, .. } => None,
+        Event::Report { task, attempt, .. } => Some((*task, *attempt)),
+        _ => None,
+    }
+}
+
+fn worker_spec(id: WorkerId, capacity: &Resources) -> WorkerSpec {
+    WorkerSpec {
+        id,
+        name: Name::new("embedded"),
+        kinds: ["http", "process", "noop"].map(Name::new).to_vec(),
+        capacity: capacity.clone(),
+        parallel_max: None,
+        labels: Vec::new(),
+        embedded: true,
+    }
+}
+
+/// The worker keeps its id over restarts, so that it can claim its old leases.
+fn worker_id(data_dir: &Path) -> Result<WorkerId, Error> {
+    let path = data_dir.join("worker.id");
+    let known = std::fs::read_to_string(&path).ok().and_then(|text| u128::from_str_radix(text.trim(), 16).ok());
+    if let Some(id) = known {
+        return Ok(WorkerId(id));
+    }
+    let id = crate::clock::new_id();
+    std::fs::write(&path, format!("{id:032x}\n")).map_err(|source| Error::WorkerId { path, source })?;
+    Ok(WorkerId(id))
+}

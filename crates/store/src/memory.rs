@@ -1,0 +1,535 @@
+//! The store in memory: simple and obviously right. It is what the other drivers are compared with, and what the
+//! simulator runs on. Its clones share one content, so a crash is to drop the core, keep the store and load again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use runyard_core::batch::Batch;
+use runyard_core::event::{Due, FirstAnswer, Happening, IdempotencyRow, Release, Rest};
+use runyard_core::hash::{DetMap, DetSet};
+use runyard_core::ids::{BatchId, FlowId, TaskId};
+use runyard_core::name::{Blob, Name};
+use runyard_core::now::{Clock, Now, WallMs};
+use runyard_core::task::{State, Task, Wait};
+use runyard_core::write::{CountDelta, CountKey, FlowRow, Loaded, Meta, Needs, Rows, WriteSet};
+
+use crate::codec::{RowKey, encode_happenings};
+use crate::store::{Error, Filter, FlowRows, FlowWant, Page, Purge, Purged, Reader, Result, Store, TaskDoc};
+
+#[derive(Clone, Default)]
+pub struct MemoryStore {
+    content: Arc<Mutex<Content>>,
+}
+
+/// Where the next commit breaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailCommit {
+    /// Nothing is written.
+    BeforeApply,
+    /// Everything is written, and still the caller hears of a failure: what a lost connection looks like.
+    AfterApply,
+}
+
+impl MemoryStore {
+    pub fn new() -> MemoryStore {
+        MemoryStore::default()
+    }
+
+    /// The next commit gives an error.
+    pub fn fail_next_commit(&self, fail: FailCommit) {
+        self.lock().fail_next = Some(fail);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().expect("no thread panics while it holds the store")
+    }
+}
+
+impl Store for MemoryStore {
+    fn load(&mut self, salt: u64) -> Result<Loaded> {
+        Ok(self.lock().load(salt))
+    }
+
+    fn fetch(&mut self, needs: &Needs) -> Result<Rows> {
+        let content = self.lock();
+        Ok(Rows {
+            tasks: needs.tasks.iter().filter_map(|&id| content.row(id)).map(|row| row.task.clone()).collect(),
+            batches: needs.batches.iter().filter_map(|id| content.batches.get(id)).map(|(b, _)| b.clone()).collect(),
+            keys: needs.keys.iter().filter_map(|key| content.keys.get(&(key.agent.clone(), key.key.clone()))).cloned().collect(),
+        })
+    }
+
+    fn commit(&mut self, writes: &WriteSet) -> Result<u64> {
+        let mut content = self.lock();
+        let fail = content.fail_next.take();
+        if fail == Some(FailCommit::BeforeApply) {
+            return Err(injected("committing nothing"));
+        }
+        content.check(writes)?;
+        let seq = content.apply(writes);
+        match fail {
+            Some(_) => Err(injected("answering a commit that was made")),
+            None => Ok(seq),
+        }
+    }
+
+    fn flow_rows(&mut self, wants: &[FlowWant]) -> Result<Vec<FlowRows>> {
+        let content = self.lock();
+        Ok(wants.iter().map(|want| content.flow_rows(want)).collect())
+    }
+
+    fn dues(&mut self, clock: Clock, after: Option<Due>, limit: usize) -> Result<Vec<Due>> {
+        let content = self.lock();
+        let start = after.map_or(Bound::Unbounded, |due| Bound::Excluded((due.at_ms, due.seq)));
+        let due = |&(at_ms, seq): &(u64, u64)| Due { at_ms, seq, task: content.tasks[&seq].task.id };
+        Ok(content.dues_of(clock).range((start, Bound::Unbounded)).take(limit).map(due).collect())
+    }
+
+    fn released(&mut self, release: &Release, limit: usize) -> Result<Vec<Task>> {
+        let content = self.lock();
+        let seqs: Vec<u64> = match *release {
+            Release::Parent { parent, .. } => content.children(parent).take(limit).collect(),
+            Release::BatchPlace { batch } => {
+                let members = content.placeless.range((batch, 0)..=(batch, u64::MAX));
+                members.take(limit).map(|&(_, seq)| seq).collect()
+            }
+        };
+        Ok(seqs.iter().map(|seq| content.tasks[seq].task.clone()).collect())
+    }
+
+    fn specs(&mut self, tasks: &[TaskId]) -> Result<Vec<Option<Blob>>> {
+        let content = self.lock();
+        Ok(tasks.iter().map(|&id| content.row(id).and_then(|row| row.spec.clone())).collect())
+    }
+
+    fn n_ahead(&mut self, task: &Task, limit: u32) -> Result<u32> {
+        let content = self.lock();
+        let ahead = content.queued.range((task.flow, i32::MIN, 0)..(task.flow, task.rank, task.seq));
+        Ok(ahead.take(limit as usize).count() as u32)
+    }
+
+    fn purge(&mut self, now: Now, purge: &Purge) -> Result<Purged> {
+        Ok(self.lock().purge(now, purge))
+    }
+
+    fn reader(&self) -> Arc<dyn Reader> {
+        Arc::new(self.clone())
+    }
+}
+
+impl Reader for MemoryStore {
+    fn task(&self, id: TaskId) -> Result<Option<TaskDoc>> {
+        Ok(self.lock().row(id).map(Row::doc))
+    }
+
+    fn tasks(&self, filter: &Filter, after: Option<u64>, limit: usize) -> Result<Page> {
+        let content = self.lock();
+        let mut items = Vec::new();
+        let mut last_seq = None;
+        for (&seq, row) in content.tasks.range(..after.unwrap_or(u64::MAX)).rev() {
+            if row.passes(filter) {
+                if items.len() == limit {
+                    return Ok(Page { items, next: last_seq });
+                }
+                items.push(row.doc());
+            }
+            last_seq = Some(seq);
+        }
+        Ok(Page { items, next: None })
+    }
+
+    fn batch(&self, id: BatchId) -> Result<Option<(Batch, Blob)>> {
+        Ok(self.lock().batches.get(&id).cloned())
+    }
+
+    fn counts(&self) -> Result<Vec<(CountKey, CountDelta)>> {
+        Ok(self.lock().counts_all())
+    }
+
+    fn flows(&self) -> Result<u64> {
+        Ok(self.lock().flows.len() as u64)
+    }
+
+    fn happenings(&self, after: u64, limit: usize) -> Result<Vec<(u64, Vec<Happening>)>> {
+        let content = self.lock();
+        let entries = content.log.range((Bound::Excluded(after), Bound::Unbounded)).take(limit);
+        Ok(entries.map(|(&seq, entry)| (seq, entry.happenings.clone())).collect())
+    }
+
+    fn happenings_range(&self) -> Result<Option<(u64, u64)>> {
+        let content = self.lock();
+        let (first, last) = (content.log.first_key_value(), content.log.last_key_value());
+        Ok(first.zip(last).map(|((&first, _), (&last, _))| (first, last)))
+    }
+
+    fn setting(&self, name: &str) -> Result<Option<Blob>> {
+        Ok(self.lock().settings.get(name).cloned())
+    }
+
+    fn backup(&self, _to: &Path) -> Result<()> {
+        Err(Error::Driver { doing: "copying a store that is only in memory", source: "there is no file".into() })
+    }
+}
+
+#[derive(Default)]
+struct Content {
+    meta: Meta,
+    has_salt: bool,
+    tasks: BTreeMap<u64, Row>,
+    seqs: DetMap<TaskId, u64>,
+    queued: BTreeSet<(FlowId, i32, u64)>,
+    queued_by_seq: BTreeSet<(FlowId, u64)>,
+    wall_dues: BTreeSet<(u64, u64)>,
+    steady_dues: BTreeSet<(u64, u64)>,
+    held: BTreeSet<u64>,
+    members: BTreeSet<(BatchId, u64)>,
+    /// Members that wait for a place of their batch.
+    placeless: BTreeSet<(BatchId, u64)>,
+    /// Edges by the parent and the child's seq, and back.
+    edges: BTreeSet<(TaskId, u64)>,
+    edges_back: BTreeSet<(u64, TaskId)>,
+    releases: BTreeSet<Release>,
+    flows: BTreeMap<FlowId, FlowRow>,
+    batches: BTreeMap<BatchId, (Batch, Blob)>,
+    counts: BTreeMap<CountKey, CountDelta>,
+    keys: BTreeMap<(Name, Name), IdempotencyRow>,
+    rates: BTreeMap<Name, u64>,
+    settings: BTreeMap<Name, Blob>,
+    log: BTreeMap<u64, LogEntry>,
+    log_seq: u64,
+    log_bytes: u64,
+    fail_next: Option<FailCommit>,
+}
+
+struct Row {
+    task: Task,
+    key: RowKey,
+    spec: Option<Blob>,
+    result: Option<Blob>,
+}
+
+struct LogEntry {
+    at_ms: WallMs,
+    n_bytes: u64,
+    happenings: Vec<Happening>,
+}
+
+impl Content {
+    fn load(&mut self, salt: u64) -> Loaded {
+        self.meta.epoch += 1;
+        if !self.has_salt {
+            self.meta.salt = salt;
+            self.has_salt = true;
+        }
+        self.flows.retain(|_, flow| flow.n_live > 0);
+        let held: Vec<Task> = self.held.iter().map(|seq| self.tasks[seq].task.clone()).collect();
+        let named: BTreeSet<BatchId> = held.iter().filter_map(|task| task.batch).collect();
+        let batches = named.iter().filter_map(|id| self.batches.get(id)).map(|(batch, _)| batch);
+        Loaded {
+            meta: self.meta,
+            flows: self.flows.values().cloned().collect(),
+            batches: batches.filter(|batch| batch.finished_at.is_none()).cloned().collect(),
+            held,
+            releases: self.releases.iter().copied().collect(),
+            counts: self.counts_all(),
+            rates: self.rates.iter().map(|(name, &state)| (name.clone(), state)).collect(),
+            settings: self.settings.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+        }
+    }
+
+    /// Every guard of the commit, before anything is written.
+    fn check(&self, writes: &WriteSet) -> Result<()> {
+        if writes.meta.epoch != self.meta.epoch {
+            return Err(Error::Fenced { ours: writes.meta.epoch, theirs: self.meta.epoch });
+        }
+        let mut new = DetSet::default();
+        for insert in &writes.inserts {
+            let Task { id, seq, .. } = insert.task;
+            if self.tasks.contains_key(&seq) || self.seqs.contains_key(&id) || !new.insert(id) {
+                return Err(conflict(Some(id), "it exists already"));
+            }
+        }
+        for update in &writes.updates {
+            let row = self.tasks.get(&update.task.seq);
+            let is = row.map(|row| (row.task.phase(), row.task.attempt));
+            if is != Some(update.from) {
+                return Err(conflict(Some(update.task.id), &format!("expected {:?}, found {is:?}", update.from)));
+            }
+        }
+        for edge in &writes.edges_added {
+            if !new.contains(&edge.child) && !self.seqs.contains_key(&edge.child) {
+                return Err(conflict(Some(edge.child), "the child of a new edge does not exist"));
+            }
+        }
+        if writes.batches_added.iter().any(|(batch, _)| self.batches.contains_key(&batch.id)) {
+            return Err(conflict(None, "a new batch exists already"));
+        }
+        let is_new = |batch: &Batch| writes.batches_added.iter().any(|(new, _)| new.id == batch.id);
+        if writes.batches_put.iter().any(|batch| !self.batches.contains_key(&batch.id) && !is_new(batch)) {
+            return Err(conflict(None, "a changed batch does not exist"));
+        }
+        let exists = |row: &IdempotencyRow| self.keys.contains_key(&key_of(row));
+        if writes.idempotency_added.iter().any(exists) {
+            return Err(conflict(None, "a new idempotency key exists already"));
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, writes: &WriteSet) -> u64 {
+        self.meta = Meta { salt: self.meta.salt, ..writes.meta };
+        for insert in &writes.inserts {
+            let key = RowKey::of(&insert.key);
+            let (spec, result) = (insert.spec.clone(), insert.result.clone());
+            self.put(Row { task: insert.task.clone(), key, spec, result });
+        }
+        for update in &writes.updates {
+            let mut row = self.take(update.task.seq).expect("its guard was checked");
+            row.task = update.task.clone();
+            row.key = update.key.as_ref().map_or(row.key, RowKey::of);
+            row.result = update.result.clone().or(row.result);
+            self.put(row);
+        }
+        self.apply_links(writes);
+        self.apply_rest(writes);
+        self.append(&writes.happenings)
+    }
+
+    /// What is removed and added in one commit is there afterwards: a release too many is worked off, one too few
+    /// would leave its tasks waiting for ever.
+    fn apply_links(&mut self, writes: &WriteSet) {
+        for edge in &writes.edges_removed {
+            if let Some(&child) = self.seqs.get(&edge.child) {
+                self.edges.remove(&(edge.parent, child));
+                self.edges_back.remove(&(child, edge.parent));
+            }
+        }
+        for edge in &writes.edges_added {
+            let child = self.seqs[&edge.child];
+            self.edges.insert((edge.parent, child));
+            self.edges_back.insert((child, edge.parent));
+        }
+        for release in &writes.releases_removed {
+            self.releases.remove(release);
+        }
+        self.releases.extend(&writes.releases_added);
+    }
+
+    fn apply_rest(&mut self, writes: &WriteSet) {
+        for id in &writes.flows_removed {
+            self.flows.remove(id);
+        }
+        self.flows.extend(writes.flows_put.iter().map(|flow| (flow.id, flow.clone())));
+        self.batches.extend(writes.batches_added.iter().map(|(batch, spec)| (batch.id, (batch.clone(), spec.clone()))));
+        for batch in &writes.batches_put {
+            self.batches.get_mut(&batch.id).expect("its guard was checked").0 = batch.clone();
+        }
+        self.keys.extend(writes.idempotency_added.iter().map(|row| (key_of(row), row.clone())));
+        for (key, delta) in &writes.counts {
+            let count = self.counts.entry(key.clone()).or_default();
+            let (mut values, deltas) = (count.values(), delta.values());
+            values.iter_mut().zip(deltas).for_each(|(value, delta)| *value += delta);
+            *count = CountDelta::from_values(values);
+        }
+        self.rates.extend(writes.rates.iter().cloned());
+        self.settings.extend(writes.settings.iter().cloned());
+    }
+
+    fn append(&mut self, happenings: &[Happening]) -> u64 {
+        if !happenings.is_empty() {
+            let mut bytes = Vec::new();
+            encode_happenings(happenings, &mut bytes);
+            let n_bytes = bytes.len() as u64;
+            let entry = LogEntry { at_ms: self.meta.now.wall_ms, n_bytes, happenings: happenings.to_vec() };
+            self.log_seq += 1;
+            self.log_bytes += n_bytes;
+            self.log.insert(self.log_seq, entry);
+        }
+        self.log_seq
+    }
+
+    fn put(&mut self, row: Row) {
+        let task = &row.task;
+        let Task { id, seq, flow, rank, .. } = *task;
+        match task.state {
+            State::Queued { .. } => {
+                self.queued.insert((flow, rank, seq));
+                self.queued_by_seq.insert((flow, seq));
+            }
+            State::Assigned(_) | State::Running(_) => {
+                self.held.insert(seq);
+            }
+            _ => {}
+        }
+        self.wall_dues.extend(task.wall_due().map(|at| (at, seq)));
+        self.steady_dues.extend(task.steady_due().map(|at| (at, seq)));
+        self.members.extend(task.batch.map(|batch| (batch, seq)));
+        self.placeless.extend(place_wanted(task));
+        self.seqs.insert(id, seq);
+        self.tasks.insert(seq, row);
+    }
+
+    /// Takes a row out of everything that [`Content::put`] entered it in.
+    fn take(&mut self, seq: u64) -> Option<Row> {
+        let row = self.tasks.remove(&seq)?;
+        let task = &row.task;
+        let Task { id, flow, rank, .. } = *task;
+        self.queued.remove(&(flow, rank, seq));
+        self.queued_by_seq.remove(&(flow, seq));
+        self.held.remove(&seq);
+        task.wall_due().map(|at| self.wall_dues.remove(&(at, seq)));
+        task.steady_due().map(|at| self.steady_dues.remove(&(at, seq)));
+        task.batch.map(|batch| self.members.remove(&(batch, seq)));
+        place_wanted(task).map(|place| self.placeless.remove(&place));
+        self.seqs.remove(&id);
+        Some(row)
+    }
+
+    fn row(&self, id: TaskId) -> Option<&Row> {
+        self.seqs.get(&id).map(|seq| &self.tasks[seq])
+    }
+
+    fn dues_of(&self, clock: Clock) -> &BTreeSet<(u64, u64)> {
+        match clock {
+            Clock::Wall => &self.wall_dues,
+            Clock::Steady => &self.steady_dues,
+        }
+    }
+
+    fn children(&self, parent: TaskId) -> impl Iterator<Item = u64> + '_ {
+        self.edges.range((parent, 0)..=(parent, u64::MAX)).map(|&(_, child)| child)
+    }
+
+    fn counts_all(&self) -> Vec<(CountKey, CountDelta)> {
+        self.counts.iter().map(|(key, count)| (key.clone(), *count)).collect()
+    }
+
+    fn flow_rows(&self, want: &FlowWant) -> FlowRows {
+        let &FlowWant { flow, after, limit } = want;
+        let start = match after {
+            Some((rank, seq)) => Bound::Excluded((flow, rank, seq)),
+            None => Bound::Included((flow, i32::MIN, 0)),
+        };
+        let mut seqs = self.queued.range((start, Bound::Included((flow, i32::MAX, u64::MAX)))).map(|&(_, _, seq)| seq);
+        let task = |seq: u64| self.tasks[&seq].task.clone();
+        let rows = seqs.by_ref().take(limit).map(task).collect();
+        let rest = if seqs.next().is_some() { Rest::More } else { Rest::Done };
+        let oldest = self.queued_by_seq.range((flow, 0)..=(flow, u64::MAX)).next();
+        FlowRows { flow, rows, oldest: oldest.map(|&(_, seq)| Box::new(task(seq))), rest }
+    }
+
+    fn purge(&mut self, now: Now, purge: &Purge) -> Purged {
+        let mut rest = Rest::Done;
+        let mut first = |mut found: Vec<u64>| {
+            if found.len() > purge.limit {
+                found.truncate(purge.limit);
+                rest = Rest::More;
+            }
+            found
+        };
+        let expired = self.tasks.values().filter(|row| self.is_expired(row, now, purge)).map(|row| row.task.seq);
+        let expired = first(expired.collect());
+        let log = first(self.log_expired(now, purge));
+        let tasks = expired.iter().map(|&seq| self.remove(seq)).collect();
+        for seq in log {
+            self.log_bytes -= self.log.remove(&seq).map_or(0, |entry| entry.n_bytes);
+        }
+        self.purge_batches(now, purge);
+        self.purge_keys(now, purge);
+        Purged { tasks, rest }
+    }
+
+    fn is_expired(&self, row: &Row, now: Now, purge: &Purge) -> bool {
+        let task = &row.task;
+        let kept_ms = task.policy.ttl_ms.unwrap_or(purge.retention_ms);
+        task.phase().is_terminal()
+            && is_past(now, task.finished_at.unwrap_or(task.created_at), kept_ms)
+            && !self.releases.iter().any(|release| matches!(release, Release::Parent { parent, .. } if *parent == task.id))
+    }
+
+    fn log_expired(&self, now: Now, purge: &Purge) -> Vec<u64> {
+        let mut n_bytes = self.log_bytes;
+        let mut is_over = |entry: &LogEntry| {
+            let is_over = n_bytes > purge.happenings_bytes_max || is_past(now, entry.at_ms, purge.happenings_ms);
+            n_bytes -= entry.n_bytes;
+            is_over
+        };
+        self.log.iter().take_while(|(_, entry)| is_over(entry)).map(|(&seq, _)| seq).collect()
+    }
+
+    fn remove(&mut self, seq: u64) -> TaskId {
+        let row = self.take(seq).expect("it was just found");
+        let id = row.task.id;
+        let children: Vec<u64> = self.children(id).collect();
+        let parents: Vec<TaskId> =
+            self.edges_back.range((seq, TaskId(0))..=(seq, TaskId(u128::MAX))).map(|&(_, parent)| parent).collect();
+        let edges = children.into_iter().map(|child| (id, child)).chain(parents.into_iter().map(|parent| (parent, seq)));
+        for (parent, child) in edges {
+            self.edges.remove(&(parent, child));
+            self.edges_back.remove(&(child, parent));
+        }
+        id
+    }
+
+    fn purge_batches(&mut self, now: Now, purge: &Purge) {
+        let members = &self.members;
+        self.batches.retain(|&id, (batch, _)| {
+            let is_over = batch.finished_at.is_some_and(|at| is_past(now, at, purge.retention_ms));
+            !is_over || members.range((id, 0)..=(id, u64::MAX)).next().is_some()
+        });
+    }
+
+    fn purge_keys(&mut self, now: Now, purge: &Purge) {
+        let (seqs, batches) = (&self.seqs, &self.batches);
+        self.keys.retain(|_, row| {
+            let lives = match &row.answer {
+                FirstAnswer::Task { id, .. } => seqs.contains_key(id),
+                FirstAnswer::Batch { id, .. } => batches.contains_key(id),
+            };
+            lives || !is_past(now, row.created_at, purge.keys_ms_min)
+        });
+    }
+}
+
+impl Row {
+    fn doc(&self) -> TaskDoc {
+        let RowKey { agent, lane, kind, tier } = self.key.clone();
+        let (task, spec, result) = (self.task.clone(), self.spec.clone(), self.result.clone());
+        TaskDoc { task, agent, lane, kind, tier, spec, result }
+    }
+
+    fn passes(&self, filter: &Filter) -> bool {
+        let (task, key) = (&self.task, &self.key);
+        (filter.phases.is_empty() || filter.phases.contains(&task.phase()))
+            && filter.agent.as_ref().is_none_or(|agent| *agent == key.agent)
+            && filter.lane.as_ref().is_none_or(|lane| *lane == key.lane)
+            && filter.kind.as_ref().is_none_or(|kind| *kind == key.kind)
+            && filter.tier.is_none_or(|tier| tier == key.tier)
+            && filter.batch.is_none_or(|batch| Some(batch) == task.batch)
+            && filter.created_after.is_none_or(|at| task.created_at > at)
+            && filter.created_before.is_none_or(|at| task.created_at < at)
+    }
+}
+
+fn place_wanted(task: &Task) -> Option<(BatchId, u64)> {
+    let waits = task.state == State::Waiting(Wait::BatchPlace);
+    task.batch.filter(|_| waits).map(|batch| (batch, task.seq))
+}
+
+fn key_of(row: &IdempotencyRow) -> (Name, Name) {
+    (row.key.agent.clone(), row.key.key.clone())
+}
+
+/// A time so long that it reaches behind the beginning of the clock is never over.
+fn is_past(now: Now, at: WallMs, kept_ms: u64) -> bool {
+    now.wall_ms.checked_sub(kept_ms).is_some_and(|limit| at <= limit)
+}
+
+fn conflict(task: Option<TaskId>, detail: &str) -> Error {
+    Error::Conflict { task, detail: detail.to_owned() }
+}
+
+fn injected(doing: &'static str) -> Error {
+    Error::Driver { doing, source: "a failure that a test asked for".into() }
+}

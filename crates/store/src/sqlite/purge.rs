@@ -1,0 +1,195 @@
+//! Retention, one bounded chunk at a time. Seqs follow time, so default-retention tasks are found by walking up from the
+//! oldest until one is too young; the few with a ttl of their own have an index.
+
+use rusqlite::{Transaction, params};
+use runyard_core::event::Rest;
+use runyard_core::ids::TaskId;
+use runyard_core::now::Now;
+
+use super::commit::epoch;
+use super::row::{Doing, id_at, integer, moment, task_at, task_columns};
+use crate::store::{Error, Purge, Purged, Result};
+
+/// Where the walk goes on. Only a hint: a walk that starts over finds the same.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Cursor {
+    seq: i64,
+}
+
+pub fn purge(tx: &Transaction<'_>, ours: u64, now: Now, purge: &Purge, cursor: Cursor) -> Result<(Purged, Cursor)> {
+    let theirs = epoch(tx)?;
+    if theirs != ours {
+        return Err(Error::Fenced { ours, theirs });
+    }
+    let mut chunk = Chunk { tx, now, purge, rest: Rest::Done, tasks: Vec::new() };
+    chunk.expire_own_ttl()?;
+    let cursor = chunk.walk(cursor)?;
+    chunk.delete_batches()?;
+    chunk.delete_keys()?;
+    chunk.delete_happenings()?;
+    Ok((Purged { tasks: chunk.tasks, rest: chunk.rest }, cursor))
+}
+
+struct Chunk<'a> {
+    tx: &'a Transaction<'a>,
+    now: Now,
+    purge: &'a Purge,
+    rest: Rest,
+    tasks: Vec<TaskId>,
+}
+
+impl Chunk<'_> {
+    /// A parent whose release is still being worked off stays, because its edges say whom it frees.
+    fn expire_own_ttl(&mut self) -> Result<()> {
+        let sql = "SELECT t.seq, t.id FROM tasks t INDEXED BY tasks_expires \
+                   WHERE t.expires_at IS NOT NULL AND t.expires_at <= ?1 \
+                   AND NOT EXISTS (SELECT 1 FROM releases r WHERE r.kind = 0 AND r.id = t.id) \
+                   ORDER BY t.expires_at, t.seq LIMIT ?2";
+        let mut select = self.tx.prepare_cached(sql).doing(PURGING)?;
+        let mut rows = select.query(params![moment(self.now.wall_ms), self.limit()]).doing(PURGING)?;
+        let mut found = Vec::new();
+        while let Some(row) = rows.next().doing(PURGING)? {
+            found.push((row.get(0).doing(PURGING)?, TaskId(id_at(row, 1)?)));
+        }
+        self.note(found.len());
+        found.into_iter().try_for_each(|(seq, id)| self.delete_task(seq, id))
+    }
+
+    fn walk(&mut self, mut cursor: Cursor) -> Result<Cursor> {
+        const SQL: &str = concat!(
+            "SELECT ",
+            task_columns!(),
+            ", t.phase, t.expires_at IS NULL, t.created_at,",
+            " EXISTS (SELECT 1 FROM releases r WHERE r.kind = 0 AND r.id = t.id)",
+            " FROM tasks t WHERE t.seq > ?1 ORDER BY t.seq LIMIT ?2"
+        );
+        let Some(cutoff) = self.cutoff(self.purge.retention_ms) else { return Ok(Cursor::default()) };
+        let mut select = self.tx.prepare_cached(SQL).doing(PURGING)?;
+        // Seqs begin at 0, so a walk from the start must not pass it over.
+        let start = if cursor.seq == 0 { -1 } else { cursor.seq };
+        let mut rows = select.query(params![start, self.limit()]).doing(PURGING)?;
+        let mut n_seen = 0;
+        let mut found = Vec::new();
+        let mut is_over = false;
+        while let Some(row) = rows.next().doing(PURGING)? {
+            let columns = |row: &rusqlite::Row<'_>| Ok((row.get(7)?, row.get(8)?, row.get(9)?, row.get(10)?));
+            let (phase, by_retention, created_at, has_release): (u8, bool, i64, bool) = columns(row).doing(PURGING)?;
+            if created_at > cutoff {
+                is_over = true;
+                break;
+            }
+            n_seen += 1;
+            cursor.seq = row.get(0).doing(PURGING)?;
+            if phase >= 5 && by_retention && !has_release {
+                let task = task_at(row)?;
+                if moment(task.finished_at.unwrap_or(task.created_at)) <= cutoff {
+                    found.push((cursor.seq, task.id));
+                }
+            }
+        }
+        drop(rows);
+        found.into_iter().try_for_each(|(seq, id)| self.delete_task(seq, id))?;
+        if is_over || n_seen < self.purge.limit {
+            return Ok(Cursor::default());
+        }
+        self.rest = Rest::More;
+        Ok(cursor)
+    }
+
+    fn delete_task(&mut self, seq: i64, id: TaskId) -> Result<()> {
+        let key = id.0.to_be_bytes();
+        for sql in ["DELETE FROM tasks WHERE seq = ?1", "DELETE FROM specs WHERE seq = ?1", "DELETE FROM edges WHERE child = ?1"] {
+            self.tx.prepare_cached(sql).doing(PURGING)?.execute([seq]).doing(PURGING)?;
+        }
+        for sql in ["DELETE FROM edges WHERE parent = ?1", "UPDATE keys SET orphaned = 1 WHERE subject = ?1"] {
+            self.tx.prepare_cached(sql).doing(PURGING)?.execute([key]).doing(PURGING)?;
+        }
+        self.tasks.push(id);
+        Ok(())
+    }
+
+    /// A finished batch stays as long as one of its tasks does.
+    fn delete_batches(&mut self) -> Result<()> {
+        let sql = "SELECT b.id FROM batches b INDEXED BY batches_finished \
+                   WHERE b.finished_at IS NOT NULL AND b.finished_at <= ?1 \
+                   AND NOT EXISTS (SELECT 1 FROM tasks t INDEXED BY tasks_batch WHERE t.batch = b.id AND t.batch IS NOT NULL) \
+                   ORDER BY b.finished_at LIMIT ?2";
+        let Some(cutoff) = self.cutoff(self.purge.retention_ms) else { return Ok(()) };
+        let mut select = self.tx.prepare_cached(sql).doing(PURGING)?;
+        let ids = select.query_map(params![cutoff, self.limit()], |row| row.get::<_, [u8; 16]>(0)).doing(PURGING)?;
+        let ids: Vec<[u8; 16]> = ids.collect::<rusqlite::Result<_>>().doing(PURGING)?;
+        self.note(ids.len());
+        for id in ids {
+            for sql in [
+                "DELETE FROM batches WHERE id = ?1",
+                "DELETE FROM batch_specs WHERE id = ?1",
+                "UPDATE keys SET orphaned = 1 WHERE subject = ?1",
+            ] {
+                self.tx.prepare_cached(sql).doing(PURGING)?.execute([id]).doing(PURGING)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn delete_keys(&mut self) -> Result<()> {
+        let sql = "SELECT agent, key FROM keys INDEXED BY keys_orphaned \
+                   WHERE orphaned = 1 AND created_at <= ?1 ORDER BY created_at LIMIT ?2";
+        let Some(cutoff) = self.cutoff(self.purge.keys_ms_min) else { return Ok(()) };
+        let mut select = self.tx.prepare_cached(sql).doing(PURGING)?;
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+        let keys = select.query_map(params![cutoff, self.limit()], read).doing(PURGING)?;
+        let keys: Vec<(String, String)> = keys.collect::<rusqlite::Result<_>>().doing(PURGING)?;
+        self.note(keys.len());
+        let mut delete = self.tx.prepare_cached("DELETE FROM keys WHERE agent = ?1 AND key = ?2").doing(PURGING)?;
+        for key in keys {
+            delete.execute(key).doing(PURGING)?;
+        }
+        Ok(())
+    }
+
+    /// Oldest first, while they are too old or the log is too long.
+    fn delete_happenings(&mut self) -> Result<()> {
+        let mut n_bytes: i64 =
+            self.tx.query_row("SELECT log_bytes FROM meta", [], |row| row.get(0)).doing(PURGING)?;
+        let bytes_max = moment(self.purge.happenings_bytes_max);
+        let cutoff = self.cutoff(self.purge.happenings_ms).unwrap_or(-1);
+        let sql = "SELECT seq, at_ms, length(body) FROM happenings ORDER BY seq LIMIT ?1";
+        let mut select = self.tx.prepare_cached(sql).doing(PURGING)?;
+        let mut rows = select.query([self.limit()]).doing(PURGING)?;
+        let (mut n_deleted, mut last) = (0, None);
+        while let Some(row) = rows.next().doing(PURGING)? {
+            let columns = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+            let (seq, at_ms, len): (i64, i64, i64) = columns(row).doing(PURGING)?;
+            if n_bytes <= bytes_max && at_ms > cutoff {
+                break;
+            }
+            n_bytes -= len;
+            n_deleted += 1;
+            last = Some(seq);
+        }
+        drop(rows);
+        let Some(last) = last else { return Ok(()) };
+        self.note(n_deleted);
+        self.tx.execute("DELETE FROM happenings WHERE seq <= ?1", [last]).doing(PURGING)?;
+        self.tx.execute("UPDATE meta SET log_bytes = ?1", [n_bytes]).doing(PURGING)?;
+        Ok(())
+    }
+
+    /// A full chunk may have left something behind.
+    fn note(&mut self, n_found: usize) {
+        if n_found >= self.purge.limit {
+            self.rest = Rest::More;
+        }
+    }
+
+    fn limit(&self) -> i64 {
+        integer(self.purge.limit as u64)
+    }
+
+    /// What happened then or before is over. A time that reaches behind the beginning of the clock is never over.
+    fn cutoff(&self, kept_ms: u64) -> Option<i64> {
+        self.now.wall_ms.checked_sub(kept_ms).map(moment)
+    }
+}
+
+const PURGING: &str = "purging";

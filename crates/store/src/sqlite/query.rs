@@ -1,0 +1,161 @@
+//! What the tick loop reads. Each statement names the index it relies on; SQLite refuses the statement if it cannot use it.
+
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
+use runyard_core::event::{Due, Idempotency, IdempotencyRow, Release, Rest};
+use runyard_core::ids::TaskId;
+use runyard_core::name::Blob;
+use runyard_core::now::Clock;
+use runyard_core::task::{State, Task, Wait};
+use runyard_core::write::{Needs, Rows};
+
+use super::row::{Doing, batch_at, blob_at, id_at, integer, moment, number, task_at, task_columns};
+use crate::codec::decode_answer;
+use crate::store::{Error, FlowRows, FlowWant, Result};
+
+pub fn fetch(db: &Connection, needs: &Needs) -> Result<Rows> {
+    let mut rows = Rows::default();
+    // By tasks_id.
+    const TASK: &str = concat!("SELECT ", task_columns!(), " FROM tasks t WHERE t.id = ?1");
+    for id in &needs.tasks {
+        rows.tasks.extend(one(db, TASK, [id.0.to_be_bytes()], task_at)?);
+    }
+    for id in &needs.batches {
+        rows.batches.extend(one(db, "SELECT id, body FROM batches WHERE id = ?1", [id.0.to_be_bytes()], batch_at)?);
+    }
+    for key in &needs.keys {
+        rows.keys.extend(idempotency(db, key)?);
+    }
+    Ok(rows)
+}
+
+/// The hash that comes back is the stored one: whether it is the same body is not the store's to judge.
+fn idempotency(db: &Connection, wanted: &Idempotency) -> Result<Option<IdempotencyRow>> {
+    let sql = "SELECT hash, created_at, answer FROM keys WHERE agent = ?1 AND key = ?2";
+    one(db, sql, params![wanted.agent.as_str(), wanted.key.as_str()], |row| {
+        let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let (hash, created_at, answer): (i64, i64, Vec<u8>) = columns(row).doing(READING)?;
+        let answer = decode_answer(&answer).ok_or_else(|| Error::Damaged {
+            what: "an idempotency key's row",
+            detail: format!("{} of {}", wanted.key, wanted.agent),
+        })?;
+        let key = Idempotency { hash: number(hash), ..wanted.clone() };
+        Ok(IdempotencyRow { key, answer, created_at: number(created_at) })
+    })
+}
+
+pub fn flow_rows(db: &Connection, want: &FlowWant) -> Result<FlowRows> {
+    const QUEUED: &str = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM tasks t INDEXED BY tasks_queued WHERE t.phase = 2 AND t.flow = ?1 AND (t.rank, t.seq) > (?2, ?3)",
+        " ORDER BY t.rank, t.seq LIMIT ?4"
+    );
+    let flow = integer(want.flow.0);
+    let (rank, seq) = want.after.map_or((i64::MIN, -1), |(rank, seq)| (i64::from(rank), integer(seq)));
+    // One more than asked for, to know whether there is more.
+    let limit = integer(want.limit as u64).saturating_add(1);
+    let mut rows = many(db, QUEUED, params![flow, rank, seq, limit], task_at)?;
+    let rest = if rows.len() > want.limit { Rest::More } else { Rest::Done };
+    rows.truncate(want.limit);
+    let oldest = oldest(db, flow)?.map(Box::new);
+    Ok(FlowRows { flow: want.flow, rows, oldest, rest })
+}
+
+/// The first of rank 0 and the first of any other rank, whichever is older.
+fn oldest(db: &Connection, flow: i64) -> Result<Option<Task>> {
+    const PLAIN: &str = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM tasks t INDEXED BY tasks_queued WHERE t.phase = 2 AND t.flow = ?1 AND t.rank = 0",
+        " ORDER BY t.seq LIMIT 1"
+    );
+    const RANKED: &str = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM tasks t INDEXED BY tasks_ranked WHERE t.phase = 2 AND t.rank <> 0 AND t.flow = ?1",
+        " ORDER BY t.seq LIMIT 1"
+    );
+    let plain = one(db, PLAIN, [flow], task_at)?;
+    let ranked = one(db, RANKED, [flow], task_at)?;
+    Ok(plain.into_iter().chain(ranked).min_by_key(|task| task.seq))
+}
+
+pub fn dues(db: &Connection, clock: Clock, after: Option<Due>, limit: usize) -> Result<Vec<Due>> {
+    let sql = match clock {
+        Clock::Wall => {
+            "SELECT wall_due, seq, id FROM tasks INDEXED BY tasks_wall_due \
+             WHERE wall_due IS NOT NULL AND (wall_due, seq) > (?1, ?2) ORDER BY wall_due, seq LIMIT ?3"
+        }
+        Clock::Steady => {
+            "SELECT steady_due, seq, id FROM tasks INDEXED BY tasks_steady_due \
+             WHERE steady_due IS NOT NULL AND (steady_due, seq) > (?1, ?2) ORDER BY steady_due, seq LIMIT ?3"
+        }
+    };
+    let (at_ms, seq) = after.map_or((-1, -1), |due| (moment(due.at_ms), integer(due.seq)));
+    many(db, sql, params![at_ms, seq, limit as i64], |row| {
+        let (at_ms, seq) = (row.get(0).doing(READING)?, row.get(1).doing(READING)?);
+        Ok(Due { at_ms: number(at_ms), seq: number(seq), task: TaskId(id_at(row, 2)?) })
+    })
+}
+
+pub fn released(db: &Connection, release: &Release, limit: usize) -> Result<Vec<Task>> {
+    const CHILDREN: &str = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM edges e CROSS JOIN tasks t ON t.seq = e.child WHERE e.parent = ?1 ORDER BY e.child LIMIT ?2"
+    );
+    const MEMBERS: &str = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM tasks t INDEXED BY tasks_batch_waiting WHERE t.phase = 0 AND t.batch = ?1 AND t.batch IS NOT NULL",
+        " ORDER BY t.seq"
+    );
+    match release {
+        Release::Parent { parent, .. } => {
+            many(db, CHILDREN, params![parent.0.to_be_bytes(), limit as i64], task_at)
+        }
+        // A batch has at most a thousand members, so those that wait for something else are passed over here.
+        Release::BatchPlace { batch } => {
+            let mut members = many(db, MEMBERS, [batch.0.to_be_bytes()], task_at)?;
+            members.retain(|task| task.state == State::Waiting(Wait::BatchPlace));
+            members.truncate(limit);
+            Ok(members)
+        }
+    }
+}
+
+pub fn specs(db: &Connection, tasks: &[TaskId]) -> Result<Vec<Option<Blob>>> {
+    let sql = "SELECT s.spec FROM tasks t CROSS JOIN specs s ON s.seq = t.seq WHERE t.id = ?1";
+    let mut select = db.prepare_cached(sql).doing("reading specs")?;
+    let spec = |id: &TaskId| {
+        let spec = select.query_row([id.0.to_be_bytes()], |row| blob_at(row, 0)).optional();
+        Ok(spec.doing("reading specs")?.flatten())
+    };
+    tasks.iter().map(spec).collect()
+}
+
+pub fn n_ahead(db: &Connection, task: &Task, limit: u32) -> Result<u32> {
+    let sql = "SELECT count(*) FROM (SELECT 1 FROM tasks INDEXED BY tasks_queued \
+               WHERE phase = 2 AND flow = ?1 AND (rank, seq) < (?2, ?3) LIMIT ?4)";
+    let mut select = db.prepare_cached(sql).doing("counting tasks ahead")?;
+    let place = params![integer(task.flow.0), task.rank, integer(task.seq), limit];
+    select.query_row(place, |row| row.get(0)).doing("counting tasks ahead")
+}
+
+fn one<T>(db: &Connection, sql: &str, params: impl Params, read: impl Fn(&Row<'_>) -> Result<T>) -> Result<Option<T>> {
+    let mut statement = db.prepare_cached(sql).doing(READING)?;
+    let mut rows = statement.query(params).doing(READING)?;
+    rows.next().doing(READING)?.map(read).transpose()
+}
+
+fn many<T>(db: &Connection, sql: &str, params: impl Params, read: impl Fn(&Row<'_>) -> Result<T>) -> Result<Vec<T>> {
+    let mut statement = db.prepare_cached(sql).doing(READING)?;
+    let mut rows = statement.query(params).doing(READING)?;
+    let mut items = Vec::new();
+    while let Some(row) = rows.next().doing(READING)? {
+        items.push(read(row)?);
+    }
+    Ok(items)
+}
+
+const READING: &str = "reading rows";

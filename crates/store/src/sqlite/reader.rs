@@ -1,0 +1,335 @@
+//! Readers for everyone but the tick loop: a few read-only connections, lent for one call each.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex};
+
+use rusqlite::backup::Backup;
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use runyard_core::batch::Batch;
+use runyard_core::event::Happening;
+use runyard_core::ids::{BatchId, TaskId};
+use runyard_core::name::Blob;
+use runyard_core::task::Phase;
+use runyard_core::write::{CountDelta, CountKey};
+
+use super::connect::open_reader;
+use super::load;
+use super::row::{Doing, N_TASK_COLUMNS, batch_at, blob_at, integer, moment, number, task_at, task_columns};
+use crate::codec::{RowKeyRef, decode_happenings, decode_row_key};
+use crate::store::{Error, Filter, Page, Reader, Result, TaskDoc};
+
+pub struct Readers {
+    path: PathBuf,
+    pool: Mutex<Pool>,
+    returned: Condvar,
+}
+
+#[derive(Default)]
+struct Pool {
+    idle: Vec<Connection>,
+    n_open: usize,
+}
+
+/// Beyond so many readers at once, the next one waits. Two cores have no use for more.
+const READERS_MAX: usize = 8;
+
+/// Rows one page of a filtered list looks at: about 10 ms.
+const SCAN_MAX: usize = 20_000;
+
+/// What [`doc_at`] reads.
+macro_rules! doc_select {
+    () => {
+        concat!("SELECT ", task_columns!(), ", t.key, s.spec, t.result FROM tasks t LEFT JOIN specs s ON s.seq = t.seq")
+    };
+}
+
+impl Readers {
+    pub fn new(path: &Path) -> Readers {
+        Readers { path: path.to_owned(), pool: Mutex::default(), returned: Condvar::new() }
+    }
+
+    fn with<T>(&self, read: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
+        let mut db = self.borrow()?;
+        let answer = read(&mut db);
+        let mut pool = self.pool.lock().expect("no thread panics while it holds the pool");
+        pool.idle.push(db);
+        drop(pool);
+        self.returned.notify_one();
+        answer
+    }
+
+    fn borrow(&self) -> Result<Connection> {
+        let mut pool = self.pool.lock().expect("no thread panics while it holds the pool");
+        loop {
+            if let Some(db) = pool.idle.pop() {
+                return Ok(db);
+            }
+            if pool.n_open < READERS_MAX {
+                let db = open_reader(&self.path)?;
+                pool.n_open += 1;
+                return Ok(db);
+            }
+            pool = self.returned.wait(pool).expect("no thread panics while it holds the pool");
+        }
+    }
+}
+
+impl Reader for Readers {
+    fn task(&self, id: TaskId) -> Result<Option<TaskDoc>> {
+        const SQL: &str = concat!(doc_select!(), " WHERE t.id = ?1");
+        self.with(|db| {
+            let mut select = db.prepare_cached(SQL).doing(READING)?;
+            let mut rows = select.query([id.0.to_be_bytes()]).doing(READING)?;
+            rows.next().doing(READING)?.map(doc_at).transpose()
+        })
+    }
+
+    fn tasks(&self, filter: &Filter, after: Option<u64>, limit: usize) -> Result<Page> {
+        self.with(|db| {
+            // One snapshot for the scan and the rows it finds.
+            let tx = db.transaction().doing(READING)?;
+            list(&tx, filter, after, limit)
+        })
+    }
+
+    fn batch(&self, id: BatchId) -> Result<Option<(Batch, Blob)>> {
+        self.with(|db| {
+            let sql = "SELECT b.id, b.body, s.spec FROM batches b JOIN batch_specs s ON s.id = b.id WHERE b.id = ?1";
+            let mut select = db.prepare_cached(sql).doing(READING)?;
+            let mut rows = select.query([id.0.to_be_bytes()]).doing(READING)?;
+            let Some(row) = rows.next().doing(READING)? else { return Ok(None) };
+            let spec = blob_at(row, 2).doing(READING)?.unwrap_or_default();
+            Ok(Some((batch_at(row)?, spec)))
+        })
+    }
+
+    fn counts(&self) -> Result<Vec<(CountKey, CountDelta)>> {
+        self.with(|db| load::counts(db))
+    }
+
+    fn flows(&self) -> Result<u64> {
+        self.with(|db| {
+            let mut select = db.prepare_cached("SELECT count(*) FROM flows").doing(READING)?;
+            select.query_row([], |row| row.get(0)).map(number).doing(READING)
+        })
+    }
+
+    fn happenings(&self, after: u64, limit: usize) -> Result<Vec<(u64, Vec<Happening>)>> {
+        self.with(|db| {
+            let sql = "SELECT seq, body FROM happenings WHERE seq > ?1 ORDER BY seq LIMIT ?2";
+            let mut select = db.prepare_cached(sql).doing(READING)?;
+            let mut rows = select.query(params![moment(after), limit as i64]).doing(READING)?;
+            let mut commits = Vec::new();
+            while let Some(row) = rows.next().doing(READING)? {
+                commits.push(happenings_at(row)?);
+            }
+            Ok(commits)
+        })
+    }
+
+    fn happenings_range(&self) -> Result<Option<(u64, u64)>> {
+        self.with(|db| {
+            // Two seeks; min and max in one SELECT would be a scan.
+            let sql = "SELECT (SELECT min(seq) FROM happenings), (SELECT max(seq) FROM happenings)";
+            let mut select = db.prepare_cached(sql).doing(READING)?;
+            let range = select.query_row([], |row| Ok((row.get(0)?, row.get(1)?))).doing(READING)?;
+            let (first, last): (Option<i64>, Option<i64>) = range;
+            Ok(first.map(number).zip(last.map(number)))
+        })
+    }
+
+    fn setting(&self, name: &str) -> Result<Option<Blob>> {
+        self.with(|db| {
+            let mut select = db.prepare_cached("SELECT value FROM settings WHERE name = ?1").doing(READING)?;
+            Ok(select.query_row([name], |row| blob_at(row, 0)).optional().doing(READING)?.flatten())
+        })
+    }
+
+    /// All pages in one step: the snapshot is held as long as that takes, and the log grows meanwhile. In several steps
+    /// the copy would start over at each commit.
+    fn backup(&self, to: &Path) -> Result<()> {
+        let failed = |source: std::io::Error| Error::Driver { doing: "writing the backup", source: source.into() };
+        if to.exists() {
+            return Err(failed(std::io::Error::new(std::io::ErrorKind::AlreadyExists, "the file exists already")));
+        }
+        let mut part = to.as_os_str().to_owned();
+        part.push(".part");
+        let part = PathBuf::from(part);
+        self.with(|db| {
+            let mut copy = Connection::open(&part).doing("writing the backup")?;
+            Backup::new(db, &mut copy).and_then(|backup| backup.step(-1)).doing("writing the backup")?;
+            copy.close().map_err(|(_, error)| error).doing("writing the backup")
+        })?;
+        std::fs::File::open(&part).and_then(|file| file.sync_all()).map_err(failed)?;
+        std::fs::rename(&part, to).map_err(failed)
+    }
+}
+
+fn doc_at(row: &Row<'_>) -> Result<TaskDoc> {
+    let task = task_at(row)?;
+    let key = key_at(row, N_TASK_COLUMNS)?.to_owned();
+    let spec = blob_at(row, N_TASK_COLUMNS + 1).doing(READING)?;
+    let result = blob_at(row, N_TASK_COLUMNS + 2).doing(READING)?;
+    Ok(TaskDoc { task, agent: key.agent, lane: key.lane, kind: key.kind, tier: key.tier, spec, result })
+}
+
+fn key_at<'row>(row: &'row Row<'_>, index: usize) -> Result<RowKeyRef<'row>> {
+    let bytes = row.get_ref(index).and_then(|key| Ok(key.as_blob()?)).doing(READING)?;
+    decode_row_key(bytes).ok_or_else(|| Error::Damaged { what: "a task's row", detail: "its key".to_owned() })
+}
+
+fn happenings_at(row: &Row<'_>) -> Result<(u64, Vec<Happening>)> {
+    let seq = number(row.get(0).doing(READING)?);
+    let body = row.get_ref(1).and_then(|body| Ok(body.as_blob()?)).doing(READING)?;
+    let happenings = decode_happenings(body)
+        .ok_or_else(|| Error::Damaged { what: "the event log", detail: format!("commit {seq}") })?;
+    Ok((seq, happenings))
+}
+
+/// Looks at few columns of many rows, newest first, and reads whole rows only for what passes.
+fn list(db: &Connection, filter: &Filter, after: Option<u64>, limit: usize) -> Result<Page> {
+    const DOC: &str = concat!(doc_select!(), " WHERE t.seq = ?1");
+    let mut before = after.map_or(i64::MAX, integer);
+    if let Some(at) = filter.created_before {
+        before = before.min(first_created(db, moment(at))?);
+    }
+    let scan = Scan::of(filter);
+    let mut select = db.prepare_cached(scan.sql).doing(READING)?;
+    select.raw_bind_parameter(1, before).doing(READING)?;
+    scan.bind(&mut select, filter).doing(READING)?;
+    let mut select_doc = db.prepare_cached(DOC).doing(READING)?;
+    let mut rows = select.raw_query();
+    let mut page = Page { items: Vec::new(), next: None };
+    let mut n_seen = 0;
+    let mut last = None;
+    while let Some(row) = rows.next().doing(READING)? {
+        let seen = Seen::at(row)?;
+        if filter.created_after.is_some_and(|at| seen.created_at <= at) {
+            break;
+        }
+        let passes = seen.passes(filter);
+        if n_seen == SCAN_MAX || passes && page.items.len() == limit {
+            page.next = last.map(number);
+            break;
+        }
+        if passes {
+            let mut docs = select_doc.query([seen.seq]).doing(READING)?;
+            page.items.extend(docs.next().doing(READING)?.map(doc_at).transpose()?);
+        }
+        n_seen += 1;
+        last = Some(seen.seq);
+    }
+    Ok(page)
+}
+
+/// Seqs follow time, so the first seq that was not created before `at` is found by halving.
+fn first_created(db: &Connection, at: i64) -> Result<i64> {
+    let mut select = db
+        .prepare_cached("SELECT seq, created_at FROM tasks WHERE seq >= ?1 ORDER BY seq LIMIT 1")
+        .doing(READING)?;
+    let last: Option<i64> = db.query_row("SELECT max(seq) FROM tasks", [], |row| row.get(0)).doing(READING)?;
+    // Rows below `low` are all earlier than `at`, rows from `high` on are not.
+    let (mut low, mut high) = (0, last.map_or(0, |last| last + 1));
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let found = select.query_row([middle], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?))).optional();
+        match found.doing(READING)? {
+            Some((seq, created_at)) if created_at < at => low = seq + 1,
+            _ => high = middle,
+        }
+    }
+    Ok(high)
+}
+
+/// Which rows a list looks at: the fewest that hold all that can pass.
+struct Scan {
+    sql: &'static str,
+    source: Source,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Batch,
+    Live,
+    All,
+}
+
+impl Scan {
+    fn of(filter: &Filter) -> Scan {
+        if filter.batch.is_some() {
+            let sql = "SELECT seq, phase, created_at, key FROM tasks INDEXED BY tasks_batch \
+                       WHERE batch = ?2 AND batch IS NOT NULL AND seq < ?1 ORDER BY seq DESC";
+            return Scan { sql, source: Source::Batch };
+        }
+        if !filter.phases.is_empty() && filter.phases.iter().all(|phase| !phase.is_terminal()) {
+            return Scan { sql: LIVE, source: Source::Live };
+        }
+        let sql = "SELECT seq, phase, created_at, key FROM tasks WHERE seq < ?1 ORDER BY seq DESC";
+        Scan { sql, source: Source::All }
+    }
+
+    fn bind(&self, select: &mut rusqlite::Statement<'_>, filter: &Filter) -> rusqlite::Result<()> {
+        match self.source {
+            Source::Batch => select.raw_bind_parameter(2, filter.batch.map(|batch| batch.0.to_be_bytes())),
+            Source::Live => LIVE_PHASES.iter().enumerate().try_for_each(|(index, phase)| {
+                // A phase nobody asked for is bound to one that no row has.
+                let code = if filter.phases.contains(phase) { *phase as i64 } else { -1 };
+                select.raw_bind_parameter(index + 2, code)
+            }),
+            Source::All => Ok(()),
+        }
+    }
+}
+
+const LIVE_PHASES: [Phase; 5] = [Phase::Waiting, Phase::Scheduled, Phase::Queued, Phase::Assigned, Phase::Running];
+
+macro_rules! live {
+    ($phase:literal) => {
+        concat!(
+            "SELECT seq, phase, created_at, key FROM tasks INDEXED BY tasks_live WHERE phase < 5 AND phase = ",
+            $phase,
+            " AND seq < ?1"
+        )
+    };
+}
+
+/// Five ranges of one index, merged row by row.
+const LIVE: &str = concat!(
+    live!("?2"),
+    " UNION ALL ",
+    live!("?3"),
+    " UNION ALL ",
+    live!("?4"),
+    " UNION ALL ",
+    live!("?5"),
+    " UNION ALL ",
+    live!("?6"),
+    " ORDER BY seq DESC"
+);
+
+struct Seen<'row> {
+    seq: i64,
+    phase: u8,
+    created_at: u64,
+    key: RowKeyRef<'row>,
+}
+
+impl<'row> Seen<'row> {
+    fn at(row: &'row Row<'_>) -> Result<Seen<'row>> {
+        let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2).map(number)?));
+        let (seq, phase, created_at) = columns(row).doing(READING)?;
+        Ok(Seen { seq, phase, created_at, key: key_at(row, 3)? })
+    }
+
+    /// The batch is not asked here: a scan for a batch sees its members only.
+    fn passes(&self, filter: &Filter) -> bool {
+        (filter.phases.is_empty() || filter.phases.iter().any(|phase| *phase as u8 == self.phase))
+            && filter.agent.as_deref().is_none_or(|agent| agent == self.key.agent)
+            && filter.lane.as_deref().is_none_or(|lane| lane == self.key.lane)
+            && filter.kind.as_deref().is_none_or(|kind| kind == self.key.kind)
+            && filter.tier.is_none_or(|tier| tier == self.key.tier)
+            && filter.created_before.is_none_or(|at| self.created_at < at)
+    }
+}
+
+const READING: &str = "reading rows";

@@ -1,0 +1,732 @@
+//! A task in its forms: as it is asked for, as it is kept, as it is shown.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::de::{self, Deserializer, MapAccess, Visitor};
+use serde::{Deserialize, Serialize, Serializer};
+use serde_json::value::RawValue;
+use utoipa::openapi::RefOr;
+use utoipa::openapi::schema::{Object, Schema, Type};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::json::nullable;
+use crate::{Class, Id, Json, OnDependencyFailure, Priority, TaskState, Timestamp};
+
+/// One unit of work to be done. Only `kind` is required; in a batch it may come from the batch's defaults.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TaskRequest {
+    /// Which executor runs it: `process`, `http`, `noop`, or any kind that some worker offers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// The executor's input; each kind has its own form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Json>,
+    /// Whose work it is: the key of fairness and of limits (default `default`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The pool it runs in (default `main`). A lane that is not configured falls back to `main`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lane: Option<String>,
+    /// An ordered stream this task belongs to: a key, or an object with its settings. Not supported yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<Json>,
+    /// When the sender sent it; kept with the task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<Timestamp>,
+    /// Compared across all agents (default `normal`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+    /// Compared only inside one agent, lower first (default 0).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<i32>,
+    /// Tasks that must end well before this one: ids, or `#name` of a task in the same batch. At most 1000.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<Dependency>,
+    /// What happens when a dependency ends badly (default `cancel`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_dependency_failure: Option<OnDependencyFailure>,
+    /// Fails the task when its dependencies have not ended after so many milliseconds (default: never).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dependency_timeout_ms: Option<u64>,
+    /// Not before so many milliseconds from now. Excludes `runAt`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// Not before this moment. Excludes `delayMs`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_at: Option<Timestamp>,
+    /// The task fails if it has not ended by then, waiting and running included (default: none).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// How long each attempt may take, in milliseconds (default 120 000, at most a day).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// When and how often a failed attempt is repeated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry: Option<RetryRequest>,
+    /// What is reserved on a worker while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// What is enforced while it runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+    /// Which workers it may or should run on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<Place>,
+    /// Names of configured gates it must pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<String>,
+    /// Stop and retry an attempt that gave no sign of life for so many milliseconds (default: never).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stall_ms: Option<u64>,
+    /// May be stopped for a critical task and requeued without losing a retry (default: true for `low`, else false).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemptible: Option<bool>,
+    /// How long the finished task stays readable, in milliseconds (default: the configured retention).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// Called when the task has ended. Not supported yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub callback_url: Option<String>,
+    /// Anything the submitter wants to find again; at most 16 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
+    /// At most 32 words to find the task by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// A name for people; in a batch also what `#name` refers to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// A repeat with the same agent, key and body gets the first answer again. May also be sent as a header.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+}
+
+/// A task this one waits for: its id, or `#name` of a task in the same batch.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Dependency {
+    Id(Id),
+    /// Without the `#`.
+    Name(String),
+}
+
+/// In JSON it is a text, whatever the variants say.
+impl PartialSchema for Dependency {
+    fn schema() -> RefOr<Schema> {
+        Object::builder()
+            .schema_type(Type::String)
+            .description(Some("The id of a task, or `#name` of a task in the same batch."))
+            .examples([serde_json::json!("#build")])
+            .into()
+    }
+}
+
+impl ToSchema for Dependency {}
+
+impl fmt::Display for Dependency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Dependency::Id(id) => write!(f, "{id}"),
+            Dependency::Name(name) => write!(f, "#{name}"),
+        }
+    }
+}
+
+impl std::str::FromStr for Dependency {
+    type Err = crate::BadId;
+
+    fn from_str(text: &str) -> Result<Dependency, crate::BadId> {
+        match text.strip_prefix('#') {
+            Some(name) => Ok(Dependency::Name(name.to_owned())),
+            None => text.parse().map(Dependency::Id),
+        }
+    }
+}
+
+impl Serialize for Dependency {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Dependency {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Dependency, D::Error> {
+        struct DependencyVisitor;
+        impl Visitor<'_> for DependencyVisitor {
+            type Value = Dependency;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the id of a task, or #name of one in the same batch")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Dependency, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(DependencyVisitor)
+    }
+}
+
+/// When and how often a failed attempt is repeated. What is left out comes from the configuration.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RetryRequest {
+    /// Repeats after the first attempt (default 3; 0 is one run).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_retries: Option<u32>,
+    /// The wait before the first repeat, in milliseconds (default 1000).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backoff_ms: Option<u64>,
+    /// Each further wait is so many times the one before (default 2).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub multiplier: Option<f64>,
+    /// No wait is longer (default 60 000).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_backoff_ms: Option<u64>,
+    /// The part of a wait it may vary by, 0.0 to 1.0 (default 0.25).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<f64>,
+    /// Classes of failure that are repeated (default task, timeout, lost, quota).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on: Option<Vec<Class>>,
+}
+
+/// When and how often a failed attempt is repeated, as in force for this task.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RetrySpec {
+    /// Repeats after the first attempt; 0 is one run.
+    pub max_retries: u32,
+    /// The wait before the first repeat, in milliseconds.
+    pub backoff_ms: u64,
+    /// Each further wait is so many times the one before.
+    pub multiplier: f64,
+    /// No wait is longer.
+    pub max_backoff_ms: u64,
+    /// The part of a wait it may vary by.
+    pub jitter: f64,
+    /// Classes of failure that are repeated.
+    pub on: Vec<Class>,
+}
+
+/// What is reserved on a worker while the task runs: cpu, ramMb, gpu, and any other resource by its name.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Resources {
+    /// Cores, with fractions (process and docker: 1).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<f64>,
+    /// Memory in MiB (process and docker: 256).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ram_mb: Option<u32>,
+    /// Whole GPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<u32>,
+    /// Other resources that workers offer by name.
+    #[serde(flatten)]
+    pub named: BTreeMap<String, u32>,
+}
+
+impl Resources {
+    pub fn is_empty(&self) -> bool {
+        *self == Resources::default()
+    }
+}
+
+/// By hand, because serde's flatten would lose the name of the resource whose amount is wrong.
+impl<'de> Deserialize<'de> for Resources {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Resources, D::Error> {
+        struct ResourcesVisitor;
+        impl<'de> Visitor<'de> for ResourcesVisitor {
+            type Value = Resources;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of amounts, like {\"cpu\": 1, \"ramMb\": 256}")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Resources, A::Error> {
+                let mut resources = Resources::default();
+                while let Some(name) = map.next_key::<String>()? {
+                    match name.as_str() {
+                        "cpu" => resources.cpu = map.next_value()?,
+                        "ramMb" => resources.ram_mb = map.next_value()?,
+                        "gpu" => resources.gpu = map.next_value()?,
+                        _ => {
+                            let amount = map.next_value()?;
+                            resources.named.insert(name, amount);
+                        }
+                    }
+                }
+                Ok(resources)
+            }
+        }
+        deserializer.deserialize_map(ResourcesVisitor)
+    }
+}
+
+/// What is enforced while the task runs.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Limits {
+    /// Cores, with fractions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<f64>,
+    /// Memory in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ram_mb: Option<u32>,
+    /// Processes and threads at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u32>,
+    /// Bytes of output that are kept for each attempt.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub output_bytes: Option<u64>,
+}
+
+/// Which workers the task may or should run on, by their labels.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Place {
+    /// Labels a worker must have.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub require: BTreeMap<String, String>,
+    /// Labels that make a worker a better choice.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub prefer: BTreeMap<String, String>,
+    /// Labels that make a worker a worse choice.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub avoid: BTreeMap<String, String>,
+    /// Spread tasks over the values of this label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread_by: Option<String>,
+}
+
+impl Place {
+    pub fn is_empty(&self) -> bool {
+        *self == Place::default()
+    }
+}
+
+/// The part of a task that its row does not hold in columns: written once at submit, joined again with the row when
+/// the task is shown or started. Small on purpose, because millions of these wait on disk.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoredSpec {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Json>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<Timestamp>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<Id>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dependency_timeout_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Resources::is_empty")]
+    pub resources: Resources,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+    #[serde(default, skip_serializing_if = "Place::is_empty")]
+    pub place: Place,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_url: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+    /// The task this one repeats; set by the server only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<Id>,
+}
+
+/// Everything a task was submitted with, defaults filled in.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskSpec {
+    /// Which executor runs it.
+    pub kind: String,
+    /// The executor's input, as it was sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Json>,
+    /// Whose work it is.
+    pub agent: String,
+    /// The lane it asked for; see `laneInForce`.
+    pub lane: String,
+    /// When the sender sent it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sent_at: Option<Timestamp>,
+    /// Compared across all agents.
+    pub priority: Priority,
+    /// Compared only inside one agent, lower first.
+    pub rank: i32,
+    /// Tasks that must end well before this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<Id>,
+    /// What happens when a dependency ends badly.
+    pub on_dependency_failure: OnDependencyFailure,
+    /// Fails the task when its dependencies have not ended after so many milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dependency_timeout_ms: Option<u64>,
+    /// The delay it was submitted with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms: Option<u64>,
+    /// Not before this moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_at: Option<Timestamp>,
+    /// The task fails if it has not ended by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// How long each attempt may take, in milliseconds.
+    pub timeout_ms: u64,
+    /// When and how often a failed attempt is repeated.
+    pub retry: RetrySpec,
+    /// What is reserved on a worker while it runs.
+    #[serde(default)]
+    pub resources: Resources,
+    /// What is enforced while it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<Limits>,
+    /// Which workers it may or should run on.
+    #[serde(default, skip_serializing_if = "Place::is_empty")]
+    pub place: Place,
+    /// Names of configured gates it must pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<String>,
+    /// An attempt without a sign of life for so many milliseconds is stopped and retried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stall_ms: Option<u64>,
+    /// May be stopped for a critical task and requeued without losing a retry.
+    pub preemptible: bool,
+    /// How long the finished task stays readable, in milliseconds; absent is the configured retention.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl_ms: Option<u64>,
+    /// Called when the task has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_url: Option<String>,
+    /// What the submitter wants to find again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
+    /// Words to find the task by.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// A name for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The key it was submitted with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+}
+
+/// What became of a task so far.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskStatus {
+    /// Its id.
+    pub id: Id,
+    /// Where it stands.
+    pub state: TaskState,
+    /// Why it stands there; absent when there is nothing to add to the state.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The lane whose limit it counts in, where that is not the one it asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lane_in_force: Option<String>,
+    /// Attempts that really began.
+    pub attempts: u32,
+    /// Repeats its retry policy still allows.
+    pub retries_left: u32,
+    /// The worker of the latest attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// The batch it was submitted with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_id: Option<Id>,
+    /// The task this one repeats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_of: Option<Id>,
+    /// What the work gave back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<Json>,
+    /// The last failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorView>,
+    /// How long the latest attempt ran, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution_ms: Option<u64>,
+    /// How far the running attempt says it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// When it was submitted.
+    pub created_at: Timestamp,
+    /// When it last became ready to run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_at: Option<Timestamp>,
+    /// When the latest attempt was handed to a worker.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assigned_at: Option<Timestamp>,
+    /// When the latest attempt began.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Timestamp>,
+}
+
+/// Why a task or an attempt failed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ErrorView {
+    /// What kind of failure; it decides whether it is retried.
+    pub class: Class,
+    /// For people.
+    pub message: String,
+}
+
+/// How far a running attempt says it is.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Progress {
+    /// The part that is done, 0.0 to 1.0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fraction: Option<f64>,
+    /// What it is doing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// A task: what it was submitted with, defaults filled in, and what became of it so far. One flat object.
+#[derive(Clone, PartialEq, Debug, Serialize, ToSchema)]
+pub struct TaskView {
+    #[serde(flatten)]
+    pub status: TaskStatus,
+    #[serde(flatten)]
+    pub spec: TaskSpec,
+}
+
+/// By hand: serde's flatten buffers values and cannot keep payload and result as raw text. Each part picks its own
+/// fields out of the same text instead.
+impl<'de> Deserialize<'de> for TaskView {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<TaskView, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let status = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
+        let spec = serde_json::from_str(text.get()).map_err(de::Error::custom)?;
+        Ok(TaskView { status, spec })
+    }
+}
+
+/// One page of a list.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ListPage<T> {
+    /// Newest first. A filtered page may be short and still have a next one.
+    pub items: Vec<T>,
+    /// Hand it back as `cursor` for the next page; absent on the last one.
+    #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// What may still be changed before a task starts.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ChangeRequest {
+    /// Another tier.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+    /// Another place inside its agent, lower first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<i32>,
+    /// Another deadline; null removes it.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
+    #[schema(value_type = Option<Timestamp>)]
+    pub deadline: Option<Option<Timestamp>>,
+    /// Not before this moment.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub run_at: Option<Timestamp>,
+}
+
+/// Why a task is cancelled; the whole body may be left out.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CancelRequest {
+    /// For people; shown with the task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What a cancel did.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CancelAnswer {
+    /// The task.
+    pub id: Id,
+    /// `cancelled`, or still `running` while it is being stopped.
+    pub state: TaskState,
+    /// Why, where there is something to say.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// Which tasks to cancel: all that match every field given. At least one field besides `reason` is required.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct CancelFilter {
+    /// Tasks of this agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// Tasks in any of these states.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub state: Vec<TaskState>,
+    /// Tasks of this lane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lane: Option<String>,
+    /// Tasks of this kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Tasks of this batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub batch: Option<Id>,
+    /// For people; shown with each task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What a cancel of many did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct CancelManyAnswer {
+    /// Live tasks that matched.
+    pub matched: u64,
+    /// Of these, ended at once.
+    pub cancelled: u64,
+    /// Of these, still running and being stopped.
+    pub stopping: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse;
+    use serde_json::json;
+
+    fn full_request() -> serde_json::Value {
+        json!({
+            "kind": "process", "payload": {"argv": ["echo", "hi"]}, "agent": "a", "lane": "cron",
+            "session": {"key": "s"}, "sentAt": "2026-01-01T00:00:00.000Z", "priority": "high", "rank": -3,
+            "dependsOn": ["01931b5c-7f3a-7c5e-9d1e-0a4b8e6f2c11", "#build"], "onDependencyFailure": "run",
+            "dependencyTimeoutMs": 5, "delayMs": 1, "runAt": "2026-01-01T00:00:00.000Z",
+            "deadline": "2026-01-01T00:00:00.000Z", "timeoutMs": 7,
+            "retry": {"maxRetries": 1, "backoffMs": 2, "multiplier": 1.5, "maxBackoffMs": 9, "jitter": 0.5, "on": ["task"]},
+            "resources": {"cpu": 0.5, "ramMb": 64, "gpu": 1, "licence": 2},
+            "limits": {"cpu": 1.0, "ramMb": 1, "pids": 2, "outputBytes": 3},
+            "place": {"require": {"zone": "a"}, "prefer": {"disk": "fast"}, "avoid": {"spot": "yes"}, "spreadBy": "zone"},
+            "gates": ["api"], "stallMs": 4, "preemptible": true, "ttlMs": 6, "callbackUrl": "http://localhost/",
+            "metadata": {"k": 1}, "tags": ["t"], "name": "n", "idempotencyKey": "key"
+        })
+    }
+
+    #[test]
+    fn a_request_survives_its_json_with_every_field() {
+        let body = full_request();
+        let request: TaskRequest = parse(body.to_string().as_bytes()).unwrap();
+        assert_eq!(serde_json::to_value(&request).unwrap(), body);
+        assert_eq!(request.depends_on[1], Dependency::Name("build".into()));
+    }
+
+    #[test]
+    fn a_small_request_stays_small() {
+        let request: TaskRequest = parse(br#"{"kind":"noop"}"#).unwrap();
+        assert_eq!(serde_json::to_string(&request).unwrap(), r#"{"kind":"noop"}"#);
+    }
+
+    #[test]
+    fn a_payload_keeps_its_bytes() {
+        let payload = r#"{"b" : 1.00, "a":[1e3,  "\u0041"]}"#;
+        let request: TaskRequest = parse(format!(r#"{{"payload":{payload},"kind":"x"}}"#).as_bytes()).unwrap();
+        assert_eq!(request.payload.as_ref().unwrap().as_str(), payload);
+        let stored = StoredSpec { payload: request.payload, ..StoredSpec::default() };
+        assert_eq!(serde_json::to_string(&stored).unwrap(), format!(r#"{{"payload":{payload}}}"#));
+    }
+
+    #[test]
+    fn a_view_is_one_flat_object_and_survives_its_json() {
+        let spec = TaskSpec {
+            kind: "http".into(),
+            payload: Some(Json::from_text(r#"{"n": 1.0}"#.into()).unwrap()),
+            agent: "a".into(),
+            lane: "main".into(),
+            sent_at: None,
+            priority: Priority::Low,
+            rank: 2,
+            depends_on: vec![Id(1)],
+            on_dependency_failure: OnDependencyFailure::Cancel,
+            dependency_timeout_ms: None,
+            delay_ms: None,
+            run_at: None,
+            deadline: Some(Timestamp(1_763_243_731_042)),
+            timeout_ms: 120_000,
+            retry: RetrySpec {
+                max_retries: 3,
+                backoff_ms: 1000,
+                multiplier: 2.0,
+                max_backoff_ms: 60_000,
+                jitter: 0.25,
+                on: vec![Class::Task, Class::Lost],
+            },
+            resources: Resources { cpu: Some(1.0), named: [("licence".into(), 1)].into(), ..Resources::default() },
+            limits: None,
+            place: Place::default(),
+            gates: vec!["api".into()],
+            stall_ms: None,
+            preemptible: true,
+            ttl_ms: None,
+            callback_url: None,
+            metadata: None,
+            tags: vec![],
+            name: Some("n".into()),
+            idempotency_key: None,
+        };
+        let status = TaskStatus {
+            id: Id(7),
+            state: TaskState::Failed,
+            reason: "gave up".into(),
+            lane_in_force: None,
+            attempts: 4,
+            retries_left: 0,
+            worker: Some("embedded".into()),
+            batch_id: None,
+            retry_of: None,
+            result: Some(Json::from_text("[1,  2]".into()).unwrap()),
+            error: Some(ErrorView { class: Class::Task, message: "exit 1".into() }),
+            execution_ms: Some(12),
+            progress: Some(Progress { fraction: Some(0.5), message: None }),
+            created_at: Timestamp(1),
+            queued_at: Some(Timestamp(2)),
+            assigned_at: Some(Timestamp(3)),
+            started_at: Some(Timestamp(4)),
+            finished_at: Some(Timestamp(5)),
+        };
+        let page = ListPage { items: vec![TaskView { status, spec }], next_cursor: Some("9".into()) };
+        let text = serde_json::to_string(&page).unwrap();
+        assert!(text.contains(r#""result":[1,  2]"#), "{text}");
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(value["items"][0]["state"], "failed");
+        assert_eq!(value["items"][0]["timeoutMs"], 120_000);
+        assert_eq!(serde_json::from_str::<ListPage<TaskView>>(&text).unwrap(), page);
+    }
+
+    #[test]
+    fn a_deadline_can_be_removed_and_left_alone() {
+        assert_eq!(parse::<ChangeRequest>(b"{}").unwrap().deadline, None);
+        assert_eq!(parse::<ChangeRequest>(br#"{"deadline":null}"#).unwrap().deadline, Some(None));
+        let set: ChangeRequest = parse(br#"{"deadline":"1970-01-01T00:00:01Z"}"#).unwrap();
+        assert_eq!(set.deadline, Some(Some(Timestamp(1000))));
+    }
+}

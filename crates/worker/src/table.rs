@@ -1,0 +1,191 @@
+//! What a worker holds: runs that go on, and ends that the scheduler has not acknowledged. Pure bookkeeping.
+//!
+//! A task has at most one live run here. When a newer attempt arrives while the old one still dies (the scheduler gave
+//! the old one up), the newer waits for that death: never two live copies on one host.
+
+use std::sync::Arc;
+
+use runyard_core::event::{Event, Held, Report, Start};
+use runyard_core::hash::DetMap;
+use runyard_core::ids::{TaskId, WorkerId};
+use tokio_util::sync::CancellationToken;
+
+use crate::watch::{Watch, report_event};
+
+pub(crate) struct Table {
+    worker: WorkerId,
+    pub(crate) intake: Intake,
+    running: DetMap<TaskId, Run>,
+    ended: DetMap<TaskId, Ended>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Intake {
+    Open,
+    /// The worker shuts down: starts are handed back.
+    Closed,
+}
+
+pub(crate) struct Run {
+    pub(crate) lease: Held,
+    pub(crate) stop: CancellationToken,
+    pub(crate) watch: Arc<Watch>,
+    claim: Claim,
+}
+
+/// Does the scheduler still believe in this run?
+enum Claim {
+    Live,
+    /// It was given up: its end is nobody's news. A newer attempt may wait for it.
+    GivenUp {
+        next: Option<Box<Start>>,
+    },
+}
+
+struct Ended {
+    lease: Held,
+    report: Report,
+}
+
+/// What a new start finds.
+pub(crate) enum Arrival {
+    /// Nothing of this task is here.
+    Fresh(Start),
+    /// It waits for an older attempt to die, or was here before and goes on.
+    Settled,
+    /// It ended already, or cannot be taken: this is the answer.
+    Answer(Event),
+}
+
+impl Table {
+    pub(crate) fn new(worker: WorkerId) -> Table {
+        Table { worker, intake: Intake::Open, running: DetMap::default(), ended: DetMap::default() }
+    }
+
+    pub(crate) fn arrive(&mut self, start: Start) -> Arrival {
+        let lease = lease_of(&start);
+        if self.intake == Intake::Closed {
+            let report = Report::NotStarted { reason: "the worker is shutting down".into() };
+            return Arrival::Answer(self.end(lease, report));
+        }
+        if let Some(run) = self.running.get_mut(&start.task) {
+            // Only a newer attempt supersedes; a repeated start of the same one finds it at work.
+            if start.attempt > run.lease.attempt {
+                run.give_up(Some(Box::new(start)));
+            }
+            return Arrival::Settled;
+        }
+        match self.ended.get(&start.task) {
+            Some(ended) if ended.lease.attempt == start.attempt => {
+                Arrival::Answer(report_event(self.worker, ended.lease, ended.report.clone()))
+            }
+            _ => Arrival::Fresh(start),
+        }
+    }
+
+    pub(crate) fn begin(&mut self, lease: Held, stop: CancellationToken, watch: Arc<Watch>) {
+        let run = Run { lease, stop, watch, claim: Claim::Live };
+        let earlier = self.running.insert(lease.task, run);
+        assert!(earlier.is_none(), "{:?} has one run at a time", lease.task);
+    }
+
+    /// Notes an end and gives the report of it.
+    pub(crate) fn end(&mut self, lease: Held, report: Report) -> Event {
+        self.ended.insert(lease.task, Ended { lease, report: report.clone() });
+        report_event(self.worker, lease, report)
+    }
+
+    /// A run is over. Gives its report, unless it was given up, and the attempt that waited for it.
+    pub(crate) fn finish(&mut self, task: TaskId, report: Report) -> (Option<Event>, Option<Box<Start>>) {
+        let run = self.running.remove(&task).expect("a run is in the table until it finishes");
+        match run.claim {
+            Claim::Live => (Some(self.end(run.lease, report)), None),
+            Claim::GivenUp { next } => (None, next),
+        }
+    }
+
+    /// Asks for a stop. An answer comes at once when there is nothing to stop.
+    pub(crate) fn stop(&mut self, lease: Held) -> Option<Event> {
+        if let Some(run) = self.running.get_mut(&lease.task) {
+            if run.lease.attempt == lease.attempt {
+                run.stop.cancel();
+                return None;
+            }
+            run.drop_next(lease.attempt);
+        }
+        match self.ended.get(&lease.task) {
+            Some(ended) if ended.lease.attempt == lease.attempt => {
+                Some(report_event(self.worker, ended.lease, ended.report.clone()))
+            }
+            _ => Some(report_event(self.worker, lease, Report::Stopped)),
+        }
+    }
+
+    /// The scheduler has given this attempt to somebody else, or to nobody: it must end, and its end is not reported.
+    pub(crate) fn revoke(&mut self, task: TaskId, attempt: u32) {
+        self.acknowledge(task, attempt);
+        if let Some(run) = self.running.get_mut(&task) {
+            if run.lease.attempt == attempt {
+                run.give_up(None);
+            } else {
+                run.drop_next(attempt);
+            }
+        }
+    }
+
+    pub(crate) fn acknowledge(&mut self, task: TaskId, attempt: u32) {
+        if self.ended.get(&task).is_some_and(|ended| ended.lease.attempt == attempt) {
+            self.ended.remove(&task);
+        }
+    }
+
+    pub(crate) fn stop_all(&self) {
+        self.running.values().for_each(|run| run.stop.cancel());
+    }
+
+    pub(crate) fn held(&self) -> Vec<Held> {
+        let running = self.running.values().filter_map(Run::held);
+        running.chain(self.ended.values().map(|ended| ended.lease)).collect()
+    }
+
+    pub(crate) fn unacknowledged(&self) -> Vec<Event> {
+        let live = self.running.values().filter(|run| matches!(run.claim, Claim::Live));
+        let started = live.map(|run| report_event(self.worker, run.lease, Report::Started));
+        let ended = self.ended.values().map(|ended| report_event(self.worker, ended.lease, ended.report.clone()));
+        started.chain(ended).collect()
+    }
+
+    pub(crate) fn run(&self, task: TaskId) -> Option<&Run> {
+        self.running.get(&task)
+    }
+}
+
+impl Run {
+    fn give_up(&mut self, next: Option<Box<Start>>) {
+        self.stop.cancel();
+        let earlier = match &mut self.claim {
+            Claim::Live => None,
+            Claim::GivenUp { next } => next.take(),
+        };
+        // Of two that wait only the newer is still wanted.
+        let next = next.into_iter().chain(earlier).max_by_key(|start| start.attempt);
+        self.claim = Claim::GivenUp { next };
+    }
+
+    fn drop_next(&mut self, attempt: u32) {
+        if let Claim::GivenUp { next } = &mut self.claim {
+            next.take_if(|start| start.attempt == attempt);
+        }
+    }
+
+    fn held(&self) -> Option<Held> {
+        match &self.claim {
+            Claim::Live => Some(self.lease),
+            Claim::GivenUp { next } => next.as_deref().map(lease_of),
+        }
+    }
+}
+
+pub(crate) fn lease_of(start: &Start) -> Held {
+    Held { task: start.task, attempt: start.attempt, token: start.token }
+}

@@ -1,0 +1,295 @@
+//! The worker itself.
+
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use runyard_core::event::{Event, Fault, Held, Report, Start};
+use runyard_core::ids::{TaskId, Token, WorkerId};
+use runyard_core::task::{Class, Stop};
+use runyard_exec::process::{LeftoversError, reap_leftovers};
+use runyard_exec::{ExecOptions, Executors, Job, Outcome, Places, Progress, outcome};
+use tokio::runtime::Handle;
+use tokio::sync::{broadcast, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::link::Link;
+use crate::spec::{Prepared, prepare};
+use crate::table::{Arrival, Intake, Table, lease_of};
+use crate::watch::{LogFollow, ProgressEvent, Silence, Watch, report_event};
+
+/// Progress events a slow listener may fall behind.
+const PROGRESS_BEHIND_MAX: usize = 1024;
+/// Beyond grace, for the kill and its confirmation; what is not dead then dies with the process.
+const SHUTDOWN_MARGIN: Duration = Duration::from_secs(5);
+
+pub struct WorkerOptions {
+    pub id: WorkerId,
+    /// Must exist. No other worker may use it.
+    pub data_dir: PathBuf,
+    /// Between the request to stop and the kill.
+    pub grace_ms: u64,
+    /// Where the runs live; the worker itself may be called from any thread.
+    pub runtime: Handle,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the executors cannot be set up")]
+    Executors(#[source] io::Error),
+    #[error("an earlier run could not be cleaned up")]
+    Leftovers(#[from] LeftoversError),
+}
+
+#[derive(Clone)]
+pub struct Worker {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    id: WorkerId,
+    link: Arc<dyn Link>,
+    executors: Executors,
+    grace: Duration,
+    runtime: Handle,
+    runs: TaskTracker,
+    table: Mutex<Table>,
+    progress_events: broadcast::Sender<ProgressEvent>,
+}
+
+/// A run that has been told to the scheduler and now has to be set going.
+struct Ready {
+    lease: Held,
+    job: Box<Job>,
+    stop: CancellationToken,
+    watch: Arc<Watch>,
+}
+
+impl Worker {
+    /// First of all kills what an earlier worker on this directory left running, so that nothing of an old attempt is
+    /// alive when a new one starts. Blocks meanwhile.
+    pub fn new(options: WorkerOptions, link: impl Link) -> Result<Worker, Error> {
+        let n_leftovers = reap_leftovers(&options.data_dir)?;
+        if n_leftovers > 0 {
+            tracing::info!(n_leftovers, "killed processes of an earlier run");
+        }
+        let executors = Executors::new(ExecOptions { data_dir: options.data_dir }).map_err(Error::Executors)?;
+        let shared = Shared {
+            id: options.id,
+            link: Arc::new(link),
+            executors,
+            grace: Duration::from_millis(options.grace_ms),
+            runtime: options.runtime,
+            runs: TaskTracker::new(),
+            table: Mutex::new(Table::new(options.id)),
+            progress_events: broadcast::channel(PROGRESS_BEHIND_MAX).0,
+        };
+        Ok(Worker { shared: Arc::new(shared) })
+    }
+
+    pub fn id(&self) -> WorkerId {
+        self.shared.id
+    }
+
+    /// Starts them all. What can be told at once (that a run has begun, that a no-op has ended) is told in one report.
+    pub fn start(&self, starts: Vec<Start>) {
+        let mut events = Vec::with_capacity(starts.len());
+        let mut ready = Vec::new();
+        let mut table = self.shared.lock();
+        for start in starts {
+            match table.arrive(start) {
+                Arrival::Fresh(start) => ready.extend(self.shared.take(&mut table, &start, &mut events)),
+                Arrival::Settled => {}
+                Arrival::Answer(event) => events.push(event),
+            }
+        }
+        drop(table);
+        self.shared.report(events);
+        ready.into_iter().for_each(|ready| Shared::set_going(&self.shared, ready));
+    }
+
+    /// Asks an attempt to stop. Its end is reported when nothing of it is alive; at once if it is not here.
+    pub fn stop(&self, task: TaskId, attempt: u32, token: Token, stop: Stop) {
+        tracing::debug!(?task, attempt, stop = stop.as_str(), "stop");
+        let event = self.shared.lock().stop(Held { task, attempt, token });
+        self.shared.report(event.into_iter().collect());
+    }
+
+    /// This attempt is not ours any more: it is stopped, and nothing is reported of it.
+    pub fn revoke(&self, task: TaskId, attempt: u32) {
+        self.shared.lock().revoke(task, attempt);
+    }
+
+    /// All leases: runs that go on, and ends that are not acknowledged. To be presented when the scheduler has reloaded.
+    pub fn held(&self) -> Vec<Held> {
+        self.shared.lock().held()
+    }
+
+    /// The reports that a scheduler which has reloaded may have lost: that a run has begun, how one has ended.
+    pub fn unacknowledged(&self) -> Vec<Event> {
+        self.shared.lock().unacknowledged()
+    }
+
+    /// The reported end of this attempt is committed, and need not be repeated.
+    pub fn acknowledge(&self, task: TaskId, attempt: u32) {
+        self.acknowledge_all([(task, attempt)]);
+    }
+
+    /// As [`Self::acknowledge`], for a whole commit.
+    pub fn acknowledge_all(&self, ends: impl IntoIterator<Item = (TaskId, u32)>) {
+        let mut table = self.shared.lock();
+        ends.into_iter().for_each(|(task, attempt)| table.acknowledge(task, attempt));
+    }
+
+    pub fn places(&self) -> &Places {
+        self.shared.executors.places()
+    }
+
+    /// The growing log of a task's current attempt; `None` when it does not run here.
+    pub fn follow_log(&self, task: TaskId) -> Option<LogFollow> {
+        let table = self.shared.lock();
+        let run = table.run(task)?;
+        let attempt = run.lease.attempt;
+        Some(LogFollow {
+            attempt,
+            path: self.places().log_file(task.0, attempt),
+            bytes: run.watch.log_bytes.subscribe(),
+        })
+    }
+
+    /// What a running task last said of itself.
+    pub fn progress(&self, task: TaskId) -> Option<Progress> {
+        self.shared.lock().run(task)?.watch.progress_now()
+    }
+
+    pub fn subscribe_progress(&self) -> broadcast::Receiver<ProgressEvent> {
+        self.shared.progress_events.subscribe()
+    }
+
+    /// Takes nothing new, gives what runs `drain` to end, stops the rest and waits until it is dead.
+    pub async fn shutdown(&self, drain: Duration) {
+        self.shared.lock().intake = Intake::Closed;
+        self.shared.runs.close();
+        if tokio::time::timeout(drain, self.shared.runs.wait()).await.is_ok() {
+            return;
+        }
+        self.shared.lock().stop_all();
+        let limit = self.shared.grace + SHUTDOWN_MARGIN;
+        if tokio::time::timeout(limit, self.shared.runs.wait()).await.is_err() {
+            tracing::warn!(n_running = self.shared.runs.len(), "tasks that do not end are left to die with the worker");
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().expect("no thread panics while it holds the table")
+    }
+
+    fn report(&self, events: Vec<Event>) {
+        if !events.is_empty() {
+            self.link.report(events);
+        }
+    }
+
+    /// Takes a fresh start into the table, with the report that goes with it.
+    fn take(&self, table: &mut Table, start: &Start, events: &mut Vec<Event>) -> Option<Ready> {
+        let lease = lease_of(start);
+        let job = match prepare(start, self.grace) {
+            Prepared::Run(job) => job,
+            Prepared::Ended(report) => {
+                events.push(table.end(lease, report));
+                return None;
+            }
+        };
+        let stop = CancellationToken::new();
+        let silence = if start.watch_silence { Silence::Watched } else { Silence::Ignored };
+        let watch = Arc::new(self.watch(lease, silence));
+        table.begin(lease, stop.clone(), watch.clone());
+        events.push(report_event(self.id, lease, Report::Started));
+        Some(Ready { lease, job, stop, watch })
+    }
+
+    fn watch(&self, lease: Held, silence: Silence) -> Watch {
+        Watch {
+            worker: self.id,
+            lease,
+            silence,
+            link: self.link.clone(),
+            born: Instant::now(),
+            tell_alive_at: AtomicU64::new(0),
+            log_bytes: watch::channel(0).0,
+            progress: Mutex::new(None),
+            progress_events: self.progress_events.clone(),
+        }
+    }
+
+    fn set_going(shared: &Arc<Shared>, ready: Ready) {
+        let owned = shared.clone();
+        let run = async move {
+            let Ready { lease, job, stop, watch } = ready;
+            let run = owned.executors.run(*job, stop, &*watch);
+            // A panic in an executor is this worker's fault, and must not leave a lease that never ends.
+            let outcome = AssertUnwindSafe(run).catch_unwind().await;
+            drop(watch);
+            Shared::finish(&owned, lease.task, outcome.map_or_else(|_| panicked(), report_of));
+        };
+        shared.runs.spawn_on(run, &shared.runtime);
+    }
+
+    fn finish(shared: &Arc<Shared>, task: TaskId, report: Report) {
+        let mut table = shared.lock();
+        let (event, next) = table.finish(task, report);
+        let mut events = Vec::from_iter(event);
+        let ready = next.and_then(|next| match table.arrive(*next) {
+            Arrival::Fresh(start) => shared.take(&mut table, &start, &mut events),
+            Arrival::Settled => None,
+            Arrival::Answer(event) => {
+                events.push(event);
+                None
+            }
+        });
+        drop(table);
+        shared.report(events);
+        if let Some(ready) = ready {
+            Shared::set_going(shared, ready);
+        }
+    }
+}
+
+fn report_of(outcome: Outcome) -> Report {
+    match outcome {
+        Outcome::Completed { result } => Report::Completed { result: result.map(Into::into) },
+        Outcome::Stopped => Report::Stopped,
+        Outcome::Failed(failure) => Report::Failed {
+            class: match failure.class {
+                outcome::Class::Task => Class::Task,
+                outcome::Class::Timeout => Class::Timeout,
+                outcome::Class::Quota => Class::Quota,
+                outcome::Class::Permanent => Class::Permanent,
+            },
+            message: failure.message.into(),
+            retry_after_ms: failure.retry_after_ms,
+            result: failure.result.map(Into::into),
+            fault: match failure.fault {
+                outcome::Fault::Work => Fault::Work,
+                outcome::Fault::Worker => Fault::Worker,
+            },
+        },
+    }
+}
+
+fn panicked() -> Report {
+    Report::Failed {
+        class: Class::Task,
+        message: "the executor panicked".into(),
+        retry_after_ms: None,
+        result: None,
+        fault: Fault::Worker,
+    }
+}
