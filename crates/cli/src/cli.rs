@@ -4,7 +4,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::client::Client;
 use crate::command::{
-    agents, backup, batch, cancel, config, drain, key, lanes, list, logs, retry, show, stats, submit, wait, watch, why,
+    agents, backup, batch, cancel, config, demo, drain, key, lanes, list, logs, retry, serve, show, stats, submit,
+    wait, watch, why,
 };
 use crate::error::Result;
 use crate::exit::{self, Exit};
@@ -39,9 +40,9 @@ impl Shared {
 #[derive(Subcommand)]
 enum Command {
     /// Start the server
-    //SERVE Serve(serve::Args),
+    Serve(serve::Args),
     /// Start a server with a sample workload and watch it at work
-    //SERVE Demo(demo::Args),
+    Demo(demo::Args),
     /// Submit a task: a command, a shell line, an HTTP call, or any kind
     Submit(Box<submit::Args>),
     /// Submit many tasks from a file
@@ -84,8 +85,8 @@ impl Cli {
     pub async fn run(self) -> Result<Exit> {
         let shared = &self.shared;
         match self.command {
-            //SERVE Command::Serve(args) => serve::run(shared, args).await,
-            //SERVE Command::Demo(args) => demo::run(shared, args).await,
+            Command::Serve(args) => serve::run(shared, args).await,
+            Command::Demo(args) => demo::run(shared, args).await,
             Command::Submit(args) => submit::run(shared, *args).await,
             Command::Batch(args) => batch::run(shared, args).await,
             Command::List(args) => list::run(shared, args).await,

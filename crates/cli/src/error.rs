@@ -23,8 +23,8 @@ pub enum Error {
     Unreachable { url: String, detail: String },
     #[error("{url} does not answer like a Runyard server: {detail}")]
     Unreadable { url: String, detail: String },
-    #[error("{0}")]
-    Server(String),
+    #[error("{}", chain(.0))]
+    Server(#[from] runyard_server::Error),
     #[error("timed out after {waited}; {what}")]
     TimedOut { waited: String, what: String },
     #[error("cannot write the output: {0}")]
@@ -44,6 +44,9 @@ impl Error {
                 500.. => Exit::Unavailable,
                 _ => Exit::Refused,
             },
+            Error::Server(runyard_server::Error::Config(_) | runyard_server::Error::NoAuthInPublic { .. }) => {
+                Exit::Usage
+            }
             Error::Unreachable { .. } | Error::Unreadable { .. } | Error::Server(_) => Exit::Unavailable,
             Error::TimedOut { .. } => Exit::TimedOut,
         }
@@ -69,6 +72,12 @@ fn refusal(problem: &Problem) -> String {
     };
     let facts = if facts.is_empty() { String::new() } else { format!(" ({})", facts.join("; ")) };
     format!("{what}{facts}{}", advice(problem.status))
+}
+
+/// An error with everything that is behind it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 fn advice(status: u16) -> &'static str {

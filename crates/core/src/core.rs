@@ -28,10 +28,10 @@ pub struct Core {
     pub(crate) config: Arc<Config>,
     pub(crate) meta: Meta,
     pub(crate) admit: Admit,
-    pub(crate) tasks: DetMap<TaskId, Entry>,
+    pub(crate) tasks: DetMap<TaskId, Box<Entry>>,
     pub(crate) flows: Slab<FlowIx, Flow>,
     pub(crate) flow_by_id: DetMap<FlowId, FlowIx>,
-    pub(crate) flow_by_key: DetMap<FlowKey, FlowIx>,
+    pub(crate) flow_by_key: DetMap<Arc<FlowKey>, FlowIx>,
     pub(crate) agents: Slab<AgentIx, Agent>,
     pub(crate) agent_by_name: DetMap<Name, AgentIx>,
     /// Agents with live tasks, by service: who comes back from idleness starts at the least of them.
@@ -114,15 +114,15 @@ pub(crate) struct Entry {
     /// How long it was queued before its latest start.
     pub waited_ms: SteadyMs,
     /// The slots it holds; fixed at the start, so that a reload in between changes nothing about their release.
-    pub gates: Vec<GateIx>,
+    pub gates: Arc<[GateIx]>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub id: FlowId,
-    pub key: FlowKey,
+    pub key: Arc<FlowKey>,
     pub agent: AgentIx,
-    pub gates: Vec<GateIx>,
+    pub gates: Arc<[GateIx]>,
     pub window: Window,
     pub n_queued: u64,
     pub n_live: u64,
@@ -306,7 +306,7 @@ impl Core {
             entry.n_refs += 1;
         }
         let stored = Some((task.phase(), task.attempt));
-        self.tasks.insert(task.id, Entry::new(task, stored));
+        self.tasks.insert(task.id, Box::new(Entry::new(task, stored)));
     }
 
     /// When the loop must wake up if nothing else happens; milliseconds from `now`.
@@ -457,7 +457,7 @@ impl Entry {
             timer: None,
             stall: None,
             waited_ms: 0,
-            gates: Vec::new(),
+            gates: Arc::default(),
         }
     }
 

@@ -154,7 +154,7 @@ impl Core {
         let served = self.n_starts;
         self.agent_restands(agent, |standing| standing.served = served);
         let gates = self.flows[ix].gates.clone();
-        gates.into_iter().for_each(|gate| self.gate_changed(gate));
+        gates.iter().for_each(|&gate| self.gate_changed(gate));
         self.room_changed();
         self.set_timer(id, now.steady_ms + self.config.assign_timeout_ms);
         let entry = self.entry(id);
@@ -175,7 +175,7 @@ impl Core {
     }
 
     fn take_rates(&mut self, now: Now, ix: FlowIx) {
-        for &gate in &self.flows[ix].gates {
+        for &gate in self.flows[ix].gates.iter() {
             let gate = &mut self.gates[gate];
             if let (Some(rate), GateKey::Named(name)) = (&mut gate.rate, &gate.key) {
                 rate.take(now.steady_ms);

@@ -1,5 +1,7 @@
 //! Flows and agents come and go with their tasks; their queues' heads are windows; their gates follow the configuration.
 
+use std::sync::Arc;
+
 use crate::config::{Config, LANE_MAIN};
 use crate::core::{Agent, Core, Flow, IDLE_FLOWS_MAX, Stand};
 use crate::event::Rest;
@@ -21,17 +23,17 @@ impl Core {
         }
         let id = FlowId(self.meta.next_flow);
         self.meta.next_flow += 1;
-        self.flow_insert(id, key.clone(), 0, 0)
+        self.flow_insert(id, Arc::new(key.clone()), 0, 0)
     }
 
-    pub(crate) fn flow_insert(&mut self, id: FlowId, key: FlowKey, n_queued: u64, n_live: u64) -> FlowIx {
+    pub(crate) fn flow_insert(&mut self, id: FlowId, key: Arc<FlowKey>, n_queued: u64, n_live: u64) -> FlowIx {
         let agent = self.agent_for(&key.agent);
         self.agents[agent].n_flows += 1;
         let flow = Flow {
             id,
             key: key.clone(),
             agent,
-            gates: Vec::new(),
+            gates: Arc::default(),
             window: Window::default(),
             n_queued,
             n_live,
@@ -106,11 +108,11 @@ impl Core {
     pub(crate) fn wire(&mut self, ix: FlowIx) {
         let key = self.flows[ix].key.clone();
         let lane = lane_in_force(&self.config, &key.lane);
-        let mut keys = vec![GateKey::Global, GateKey::Agent(key.agent), GateKey::Lane(lane)];
+        let mut keys = vec![GateKey::Global, GateKey::Agent(key.agent.clone()), GateKey::Lane(lane)];
         keys.push(GateKey::Kind(key.shape.kind.clone()));
-        keys.extend(key.gates.into_iter().map(GateKey::Named));
-        keys.push(GateKey::Worker(Box::new(key.shape)));
-        let gates: Vec<GateIx> = keys.into_iter().map(|key| self.gate_for(key)).collect();
+        keys.extend(key.gates.iter().cloned().map(GateKey::Named));
+        keys.push(GateKey::Worker(Box::new(key.shape.clone())));
+        let gates: Arc<[GateIx]> = keys.into_iter().map(|key| self.gate_for(key)).collect();
         gates.iter().for_each(|&gate| self.gates[gate].n_flows += 1);
         self.flows[ix].gates = gates;
     }
@@ -118,7 +120,7 @@ impl Core {
     pub(crate) fn unwire(&mut self, ix: FlowIx) {
         self.drop_keeps(ix, 0);
         let gates = std::mem::take(&mut self.flows[ix].gates);
-        gates.into_iter().for_each(|gate| self.gate_leave(gate));
+        gates.iter().for_each(|&gate| self.gate_leave(gate));
     }
 
     /// A flow, an agent or a holder has left this gate; a gate without any is dropped.

@@ -32,6 +32,8 @@ pub mod hash;
 pub mod ids;
 pub mod name;
 pub mod now;
+pub mod planted;
+pub mod sanity;
 mod slab;
 pub mod trail;
 

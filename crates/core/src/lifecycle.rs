@@ -201,7 +201,7 @@ impl Core {
     pub(crate) fn take_slot(&mut self, id: TaskId, flow: FlowIx, lease: Lease) {
         let holder = self.holder(id, flow, lease);
         let gates = self.flows[flow].gates.clone();
-        for &gate in &gates {
+        for &gate in gates.iter() {
             let new = self.gates[gate].holders.insert(holder);
             assert!(new, "task {id:?} takes one slot of {:?}", self.gates[gate].key);
         }
@@ -214,7 +214,7 @@ impl Core {
     fn release_slot(&mut self, now: Now, id: TaskId, flow: FlowIx, lease: Lease) {
         let holder = self.holder(id, flow, lease);
         let gates = std::mem::take(&mut self.entry_mut(id).gates);
-        for &gate in &gates {
+        for &gate in gates.iter() {
             let held = self.gates[gate].holders.remove(&holder);
             assert!(held, "task {id:?} holds a slot of {:?}", self.gates[gate].key);
             self.gates[gate].n_stopping -= u32::from(lease.stop.is_some());
@@ -225,7 +225,7 @@ impl Core {
         let used_ms = now.steady_ms.saturating_sub(lease.since_ms);
         let agent = self.flows[flow].agent;
         self.agent_restands(agent, |standing| standing.service_ms += used_ms);
-        for gate in gates {
+        for &gate in gates.iter() {
             self.gate_changed(gate);
             self.wake_keepers(gate);
             self.gate_drop_if_unused(gate);
@@ -264,7 +264,7 @@ impl Core {
         self.clear_timers(id);
         if first {
             let gates = self.entry(id).gates.clone();
-            gates.into_iter().for_each(|gate| self.gates[gate].n_stopping += 1);
+            gates.iter().for_each(|&gate| self.gates[gate].n_stopping += 1);
         }
         let entry = self.touch(id);
         let task = &mut entry.task;

@@ -58,6 +58,17 @@ impl Line {
         self.flows.is_empty()
     }
 
+    pub fn len(&self) -> usize {
+        self.flows.values().map(BTreeSet::len).sum()
+    }
+
+    pub fn holds(&self, c: Candidate, age: SteadyMs) -> bool {
+        let flows = self.flows.get(&(c.tier, c.agent));
+        flows.is_some_and(|flows| flows.contains(&(c.spot, c.flow)))
+            && self.agents[c.tier as usize].contains(&(c.standing, c.agent))
+            && self.ages.contains(&(age, c.flow))
+    }
+
     pub fn insert(&mut self, c: Candidate, age: SteadyMs) -> Membership {
         self.ages.insert((age, c.flow));
         let flows = self.flows.entry((c.tier, c.agent)).or_default();

@@ -47,7 +47,7 @@ impl Core {
     fn plan(&self, now: Now, ix: FlowIx) -> Option<Plan> {
         let mut plan = Plan::default();
         let flow = &self.flows[ix];
-        for &gate in &flow.gates {
+        for &gate in flow.gates.iter() {
             if let GateKey::Worker(_) = self.gates[gate].key {
                 continue;
             }

@@ -71,7 +71,7 @@ impl Core {
     }
 
     fn recover_flow(&mut self, row: FlowRow) {
-        let ix = self.flow_insert(row.id, row.key, row.n_queued, row.n_live);
+        let ix = self.flow_insert(row.id, Arc::new(row.key), row.n_queued, row.n_live);
         let agent = self.flows[ix].agent;
         if row.n_live == 0 {
             return;
@@ -110,11 +110,11 @@ impl Core {
         }
         let id = task.id;
         let stored = Some((task.phase(), task.attempt));
-        self.tasks.insert(id, Entry::new(task, stored));
+        self.tasks.insert(id, Box::new(Entry::new(task, stored)));
         self.take_slot(id, ix, lease);
         if lease.stop.is_some() {
             let gates = self.entry(id).gates.clone();
-            gates.into_iter().for_each(|gate| self.gates[gate].n_stopping += 1);
+            gates.iter().for_each(|&gate| self.gates[gate].n_stopping += 1);
         }
     }
 
@@ -189,7 +189,7 @@ impl Core {
         dirty.sort_unstable();
         for ix in dirty {
             let flow = &self.flows[ix];
-            let row = FlowRow { id: flow.id, key: flow.key.clone(), n_queued: flow.n_queued, n_live: flow.n_live };
+            let row = FlowRow { id: flow.id, key: (*flow.key).clone(), n_queued: flow.n_queued, n_live: flow.n_live };
             writes.flows_put.push(row);
         }
         writes.flows_removed = std::mem::take(&mut self.tick.flows_removed);
@@ -233,7 +233,7 @@ impl Core {
     /// After the commit: forgets the rows that are neither at a flow's head nor held.
     pub fn end_tick(&mut self) {
         for id in std::mem::take(&mut self.tick.touched) {
-            if self.tasks.get(&id).is_none_or(Entry::is_resident) {
+            if self.tasks.get(&id).is_none_or(|entry| entry.is_resident()) {
                 continue;
             }
             let entry = self.tasks.remove(&id).expect("it was just looked at");

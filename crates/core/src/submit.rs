@@ -1,6 +1,7 @@
 //! Admission: what is taken in, what is refused, and what a change or cancel does before anything runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::core::{BatchEntry, Core, Entry, answer};
@@ -196,7 +197,7 @@ impl Core {
             elapsed_ms: None,
         };
         self.happen(now, HappeningKind::TaskRejected, Subject::Task(facts));
-        self.tick.rejections.push(Insert { task, key: item.flow.clone(), spec: None, result: None });
+        self.tick.rejections.push(Insert { task, key: Arc::new(item.flow.clone()), spec: None, result: None });
         item.id
     }
 
@@ -264,7 +265,7 @@ impl Core {
         self.flow_gained_task(ix);
         let mut entry = Entry::new(task, None);
         entry.spec = Some(spec);
-        self.tasks.insert(id, entry);
+        self.tasks.insert(id, Box::new(entry));
         self.touch(id);
         if let Some(batch) = batch {
             self.batches.get_mut(&batch).expect("the batch was just added").n_refs += 1;
@@ -445,7 +446,7 @@ impl Core {
     ) -> Result<crate::slab::FlowIx, ChangeRefusal> {
         let key = &self.flows[from].key;
         let Some(tier) = change.tier.filter(|&tier| tier != key.tier) else { return Ok(from) };
-        let key = FlowKey { tier, ..key.clone() };
+        let key = FlowKey { tier, ..(**key).clone() };
         let is_live = self.flow_by_key.get(&key).is_some_and(|&ix| self.flows[ix].n_live > 0);
         let limit = self.config.flows_per_agent_max;
         if !is_live && self.agents[self.flows[from].agent].n_flows_live >= limit {

@@ -91,6 +91,8 @@ impl Trail {
         if self.bytes.len() >= TRAIL_BYTES_MAX {
             return;
         }
+        // A usual life (created, queued, assigned, ended) fits into the first allocation.
+        self.bytes.reserve(if self.bytes.is_empty() { 32 } else { 0 });
         self.bytes.push(step.kind as u8);
         self.bytes.push(step.detail);
         put_varint(&mut self.bytes, u64::from(step.attempt));

@@ -1,5 +1,7 @@
 //! What one tick writes, folded: one entry for each row it touched, whatever happened to the row on the way.
 
+use std::sync::Arc;
+
 use crate::batch::Batch;
 use crate::event::{Happening, IdempotencyRow, Release};
 use crate::flow::FlowKey;
@@ -55,7 +57,7 @@ impl WriteSet {
 #[derive(Clone, Debug)]
 pub struct Insert {
     pub task: Task,
-    pub key: FlowKey,
+    pub key: Arc<FlowKey>,
     /// `None` for a recorded rejection, which keeps no payload.
     pub spec: Option<Blob>,
     pub result: Option<Blob>,
@@ -67,7 +69,7 @@ pub struct Update {
     pub task: Task,
     pub from: (Phase, u32),
     /// Set when the tier changed, so that the copy of the key in the row follows.
-    pub key: Option<FlowKey>,
+    pub key: Option<Arc<FlowKey>>,
     pub result: Option<Blob>,
 }
 

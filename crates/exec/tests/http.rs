@@ -171,9 +171,13 @@ async fn no_answer_is_a_failure_of_the_task() {
 
 #[tokio::test]
 async fn a_broken_handshake_is_a_failure_of_the_task() {
-    let (url, _) = serve("this is not TLS").await;
-    let url = url.replace("http://", "https://");
-    let (class, message) = failed_as(Yard::new().run(Kind::Http, json!({"url": url})).await);
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let url = format!("https://{}/", listener.local_addr().expect("an address"));
+    let yard = Yard::new();
+    let run = yard.start(yard.job(Kind::Http, json!({"url": url})));
+    let (mut stream, _) = listener.accept().await.expect("a connection");
+    stream.write_all(b"this is not TLS").await.expect("sent");
+    let (class, message) = failed_as(run.end().await);
     assert_eq!(class, Class::Task, "{message}");
 }
 

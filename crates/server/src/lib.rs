@@ -1,14 +1,31 @@
 //! The server: REST, SSE, configuration, access, the embedded worker, and the thread that owns the scheduler.
+//!
+//! [`serve()`] is the command; [`Server`] is the same for tests, the demo and the benchmark. A request goes
+//! `routes` → `intake` → [`handle`] → the scheduler's thread, and comes back through `view`; reads go to the store's
+//! reader and never to the scheduler.
 
 #![forbid(unsafe_code)]
 
-pub mod access;
-mod clock;
-pub mod config;
-pub mod handle;
+mod serve;
+mod server;
+
+mod app;
 mod intake;
+mod problem;
+mod routes;
+mod view;
+
+mod clock;
+pub mod handle;
+mod observe;
+pub mod scheduler;
+mod waiters;
+
+pub mod access;
+pub mod config;
 pub mod logging;
 pub mod metrics;
-mod problem;
-mod waiters;
-pub mod scheduler;
+
+pub use routes::openapi_json;
+pub use serve::serve;
+pub use server::{Error, SERVER_FILE, STORE_FILE, ServeOptions, Server};

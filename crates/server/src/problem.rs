@@ -50,6 +50,8 @@ pub enum Error {
     Terminal(Phase),
     #[error("the task is {}: only an ended task can be retried", .0.as_str())]
     StillLive(Phase),
+    #[error("the task was rejected at its submit, so no payload was kept that could be submitted again")]
+    NoPayload,
     #[error("the change was refused")]
     Change(ChangeRefusal),
     #[error(transparent)]
@@ -158,6 +160,7 @@ pub fn problem(error: &Error) -> Problem {
         Error::Unavailable(Unavailable::Stopped) => plain(503, "stopping", detail),
         Error::Terminal(phase) => with(plain(409, "already_terminal", detail), [("state", json!(phase.as_str()))]),
         Error::StillLive(phase) => with(plain(409, "still_live", detail), [("state", json!(phase.as_str()))]),
+        Error::NoPayload => plain(409, "no_payload", detail),
         Error::Change(refusal) => change_problem(refusal),
         Error::Config(error) => {
             Problem { field: error.field().map(str::to_owned), ..plain(400, "invalid_config", detail) }

@@ -9,4 +9,6 @@ pub mod yard;
 pub mod memory;
 pub mod sqlite;
 
+pub mod suite;
+
 pub mod codec;

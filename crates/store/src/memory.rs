@@ -287,7 +287,7 @@ impl Content {
         for update in &writes.updates {
             let mut row = self.take(update.task.seq).expect("its guard was checked");
             row.task = update.task.clone();
-            row.key = update.key.as_ref().map_or(row.key, RowKey::of);
+            row.key = update.key.as_ref().map_or(row.key, |key| RowKey::of(key));
             row.result = update.result.clone().or(row.result);
             self.put(row);
         }

@@ -15,7 +15,6 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::locate::Connection;
 use crate::out;
-use crate::patience::Patience;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -25,21 +24,29 @@ pub struct Args {
 }
 
 pub async fn run(_shared: &Shared, args: Args) -> Result<Exit> {
-    let home = tempfile::tempdir()
-        .map_err(|source| Error::File { doing: "make a directory in", path: std::env::temp_dir(), source })?;
+    let home = tempfile::tempdir().map_err(|source| Error::File {
+        doing: "make a directory in",
+        path: std::env::temp_dir(),
+        source,
+    })?;
     let server = start(home.path()).await?;
-    let url = format!("http://{}", server.addr());
-    let connection = Connection { url: Some(url), data: Some(home.path().to_owned()), ..Connection::default() };
+    let connection =
+        Connection { url: Some(server.url.clone()), data: Some(server.data_dir.clone()), ..Connection::default() };
+    server.ready().await;
     let shown = show(&connection, Duration::from_secs(args.seconds)).await;
-    server.shutdown().await;
+    // What still runs is of no further use.
+    server.shutdown(Duration::ZERO).await;
     shown?;
     Ok(Exit::Done)
 }
 
 async fn start(home: &Path) -> Result<Server> {
     let config = home.join("runyard.toml");
-    std::fs::write(&config, workload::CONFIG)
-        .map_err(|source| Error::File { doing: "write", path: config.clone(), source })?;
+    std::fs::write(&config, workload::CONFIG).map_err(|source| Error::File {
+        doing: "write",
+        path: config.clone(),
+        source,
+    })?;
     let options = ServeOptions {
         listen: Some("127.0.0.1:0".into()),
         data: home.join("data"),
@@ -51,7 +58,6 @@ async fn start(home: &Path) -> Result<Server> {
 
 async fn show(connection: &Connection, length: Duration) -> Result<()> {
     let client = Client::new(connection)?;
-    ready(&client).await?;
     let work = async { tokio::try_join!(workload::drive(&client, length), screen::show(&client, length)).map(drop) };
     tokio::select! {
         ended = work => ended?,
@@ -59,15 +65,6 @@ async fn show(connection: &Connection, length: Duration) -> Result<()> {
         _ = tokio::signal::ctrl_c() => {}
     }
     summary(&client.stats().await?.read()?.metrics)
-}
-
-/// The server listens before it has recovered.
-async fn ready(client: &Client) -> Result<()> {
-    let mut patience = Patience::default();
-    while let Err(error) = client.stats().await {
-        patience.endure(error).await?;
-    }
-    Ok(())
 }
 
 fn summary(metrics: &MetricsView) -> Result<()> {

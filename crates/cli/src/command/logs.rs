@@ -1,5 +1,7 @@
 //! `runyard logs`, and what `submit --wait` shows: a task's output, live if wanted.
 
+use std::cell::Cell;
+use std::pin::pin;
 use std::time::Duration;
 
 use runyard_wire::{Id, LogLine, LogStream, TaskState};
@@ -7,7 +9,7 @@ use runyard_wire::{Id, LogLine, LogStream, TaskState};
 use crate::cli::Shared;
 use crate::client::{Client, EventStream};
 use crate::command::wait;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exit::Exit;
 use crate::out;
 use crate::patience::Patience;
@@ -73,34 +75,40 @@ pub async fn follow_to_end(client: &Client, id: Id) -> Result<Exit> {
 
 /// Prints until the task has ended and its last line is printed.
 async fn follow(client: &Client, id: Id, query: &[(&str, String)], printer: &mut Printer) -> Result<wait::Ended> {
+    let is_over = Cell::new(false);
+    let mut printing = pin!(print_all(client, id, query, printer, &is_over));
     let ended = tokio::select! {
         ended = wait::until_ended(client, id, None, |_| {}) => ended?,
-        error = print_until_error(client, id, query, printer) => return Err(error),
+        // Before the task is over it can only end with an error.
+        Err(error) = &mut printing => return Err(error),
     };
-    let last_lines = print_the_rest(client, id, query, printer);
-    match tokio::time::timeout(LAST_LINES_WAIT, last_lines).await {
+    is_over.set(true);
+    match tokio::time::timeout(LAST_LINES_WAIT, printing).await {
         Ok(Err(error)) if !error.is_passing() => Err(error),
         _ => Ok(ended),
     }
 }
 
-/// Reopens the stream whenever it ends, behind the last line it gave.
-async fn print_until_error(client: &Client, id: Id, query: &[(&str, String)], printer: &mut Printer) -> Error {
+/// Reopens the stream whenever it ends before the task, behind the last line it gave.
+async fn print_all(
+    client: &Client,
+    id: Id,
+    query: &[(&str, String)],
+    printer: &mut Printer,
+    is_over: &Cell<bool>,
+) -> Result<()> {
     let mut patience = Patience::default();
     loop {
-        match print_the_rest(client, id, query, printer).await {
+        match print_stream(client, id, query, printer).await {
+            Ok(()) if is_over.get() => return Ok(()),
             Ok(()) => patience.relax(),
-            Err(error) => {
-                if let Err(error) = patience.endure(error).await {
-                    return error;
-                }
-            }
+            Err(error) => patience.endure(error).await?,
         }
         tokio::time::sleep(REOPEN_WAIT).await;
     }
 }
 
-async fn print_the_rest(client: &Client, id: Id, query: &[(&str, String)], printer: &mut Printer) -> Result<()> {
+async fn print_stream(client: &Client, id: Id, query: &[(&str, String)], printer: &mut Printer) -> Result<()> {
     let mut stream = client.log_stream(id, query, printer.last_id.as_deref()).await?;
     printer.drain(&mut stream).await
 }
@@ -110,18 +118,28 @@ struct Printer {
     as_json: bool,
     has_printed: bool,
     last_id: Option<String>,
+    /// Not every line has an id: so many were printed since the last one that had, and come again when the stream is
+    /// opened again behind it.
+    n_since_id: usize,
 }
 
 impl Printer {
     async fn drain(&mut self, stream: &mut EventStream) -> Result<()> {
+        let mut n_known = self.n_since_id;
         while let Some(event) = stream.next().await? {
+            // Other events of the stream carry no line.
+            if let Ok(line) = serde_json::from_str::<LogLine>(&event.data) {
+                if n_known == 0 {
+                    self.print(&line, &event.data)?;
+                    self.has_printed = true;
+                    self.n_since_id += 1;
+                }
+                n_known = n_known.saturating_sub(1);
+            }
             if event.id.is_some() {
                 self.last_id = event.id;
+                (self.n_since_id, n_known) = (0, 0);
             }
-            // Other events of the stream, such as its end, carry no line.
-            let Ok(line) = serde_json::from_str::<LogLine>(&event.data) else { continue };
-            self.has_printed = true;
-            self.print(&line, &event.data)?;
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! One module for each command.
 
-//SERVE pub mod serve;
+pub mod serve;
 
-//SERVE pub mod demo;
+pub mod demo;
 
 pub mod batch;
 pub mod submit;

@@ -32,6 +32,6 @@ pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
         no_auth: args.no_auth,
         ..ServeOptions::default()
     };
-    runyard_server::serve(options).await?;
+    runyard_server::serve(options.with_process_env()).await?;
     Ok(Exit::Done)
 }

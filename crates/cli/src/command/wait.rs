@@ -73,7 +73,8 @@ pub async fn until_ended(
     let poll = if out::stderr_is_terminal() { POLL_LIVE } else { POLL };
     let mut patience = Patience::default();
     loop {
-        let left = timeout.map_or(poll, |timeout| timeout.0.saturating_sub(begun.elapsed()).min(poll));
+        let left = timeout
+            .map_or(poll, |timeout| timeout.0.saturating_sub(begun.elapsed()).clamp(Duration::from_millis(1), poll));
         let answer = match client.task_wait(id, left).await {
             Ok(answer) => answer,
             Err(error) => {

@@ -12,7 +12,7 @@ pub enum Need {
 }
 
 pub fn needed(method: &Method, path: &str) -> Need {
-    if matches!(path, "/healthz" | "/readyz" | "/version" | "/openapi.json" | "/") {
+    if matches!(path, "/healthz" | "/readyz" | "/version" | "/openapi.json") {
         return Need::Open;
     }
     let is_read = matches!(*method, Method::GET | Method::HEAD);

@@ -6,9 +6,10 @@ mod fields;
 mod key;
 mod task;
 
-pub use batch::{PreparedBatch, prepare_batch};
+pub use batch::{PreparedBatch, StoredBatch, prepare_batch};
+pub use fields::tier;
 pub use key::{idempotency, key_of};
-pub use task::{Prepared, Resolved, prepare};
+pub use task::{Prepared, Resolved, ids_only, prepare};
 
 use crate::access::Caller;
 use crate::config::Config;

@@ -11,9 +11,17 @@ use super::row::{Doing, id_at, integer, moment, task_at, task_columns};
 use crate::store::{Error, Purge, Purged, Result};
 
 /// Where the walk goes on. Only a hint: a walk that starts over finds the same.
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Cursor {
+    /// The last seq looked at.
     seq: i64,
+}
+
+impl Default for Cursor {
+    fn default() -> Self {
+        // Seqs begin at 0.
+        Cursor { seq: -1 }
+    }
 }
 
 pub fn purge(tx: &Transaction<'_>, ours: u64, now: Now, purge: &Purge, cursor: Cursor) -> Result<(Purged, Cursor)> {
@@ -65,9 +73,7 @@ impl Chunk<'_> {
         );
         let Some(cutoff) = self.cutoff(self.purge.retention_ms) else { return Ok(Cursor::default()) };
         let mut select = self.tx.prepare_cached(SQL).doing(PURGING)?;
-        // Seqs begin at 0, so a walk from the start must not pass it over.
-        let start = if cursor.seq == 0 { -1 } else { cursor.seq };
-        let mut rows = select.query(params![start, self.limit()]).doing(PURGING)?;
+        let mut rows = select.query(params![cursor.seq, self.limit()]).doing(PURGING)?;
         let mut n_seen = 0;
         let mut found = Vec::new();
         let mut is_over = false;

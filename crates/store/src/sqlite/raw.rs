@@ -52,7 +52,7 @@ fn cycle(store: &mut SqliteStore, meta: &mut Meta, n: usize) -> Result<()> {
     let spec: Blob = Blob::from(&br#"{"kind":"noop","payload":{}}"#[..]);
     let inserts = seqs.clone().map(|seq| Insert {
         task: task(seq, meta.now),
-        key: flow_key(),
+        key: flow_key().into(),
         spec: Some(spec.clone()),
         result: None,
     });

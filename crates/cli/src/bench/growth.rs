@@ -1,0 +1,74 @@
+//! Does it stay fast as it fills? The same work beside backlogs of different sizes, and over different numbers of agents.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::http::request;
+use super::lives::submit_batches;
+use super::report::{Figure, Report};
+use super::server::BenchServer;
+
+/// Tasks started from the backlog for each figure: enough for a figure, few enough to leave the backlog's size alone.
+const DRAINED: u64 = 20_000;
+
+pub async fn backlogs(dir: &Path, sizes: &[u64], report: &mut Report) -> anyhow::Result<()> {
+    let mut first_us = None;
+    for &size in sizes {
+        eprintln!("backlog of {size} …");
+        let data = dir.join(format!("backlog-{size}"));
+        let server = BenchServer::start(&data).await?;
+        pause(&server, true).await?;
+        let took = submit_batches(&server, size, |n| format!("agent-{}", n % 10), "backlog").await?;
+        let cpu_us = drain(&server, size).await?;
+        let first_us = *first_us.get_or_insert(cpu_us);
+        report.add(Figure::new(format!("{size} queued: submitted at"), size as f64 / took.as_secs_f64(), "tasks/s"));
+        report.add(Figure::new("  processor time to start and end one of them", cpu_us, "µs/task").target(2.0 * first_us, false));
+        report.add(Figure::new("  resident memory", server.rss_mb()? as f64, "MB").target(300.0, false));
+        let data = server.kill().await?;
+        let began = Instant::now();
+        let server = BenchServer::start(&data).await?;
+        report.add(Figure::new("  after kill -9, serves again in", began.elapsed().as_secs_f64(), "s").target(2.0, false));
+        report.add(Figure::new("  resident memory then", server.rss_mb()? as f64, "MB").target(300.0, false));
+        server.stop().await?;
+    }
+    Ok(())
+}
+
+/// Opens the lane until so many of the backlog have run; gives the processor time one of them cost.
+async fn drain(server: &BenchServer, size: u64) -> anyhow::Result<f64> {
+    let n = DRAINED.min(size);
+    let mut connection = server.connect().await?;
+    let before = server.stat(&mut connection, &["metrics", "completed"]).await?;
+    let cpu = server.cpu()?;
+    pause(server, false).await?;
+    while server.stat(&mut connection, &["metrics", "completed"]).await? < before + n {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    pause(server, true).await?;
+    let cpu = server.cpu()? - cpu;
+    let done = server.stat(&mut connection, &["metrics", "completed"]).await? - before;
+    Ok(cpu.as_secs_f64() * 1e6 / done as f64)
+}
+
+async fn pause(server: &BenchServer, paused: bool) -> anyhow::Result<()> {
+    // 500 at a time, as a busy fleet would run them: the whole backlog in one tick would measure something else.
+    let body = format!(r#"{{"limit":500,"paused":{paused}}}"#);
+    server.connect().await?.expect(&request("PUT", "/v1/lanes/backlog", &body)).await?;
+    Ok(())
+}
+
+pub async fn agents(dir: &Path, numbers: &[u64], n_tasks: u64, report: &mut Report) -> anyhow::Result<()> {
+    for &n_agents in numbers {
+        eprintln!("{n_agents} agents …");
+        let data = dir.join(format!("agents-{n_agents}"));
+        let server = BenchServer::start(&data).await?;
+        let began = Instant::now();
+        submit_batches(&server, n_tasks, |n| format!("agent-{}", n % n_agents), "main").await?;
+        let ended = server.completed(n_tasks).await?;
+        let rate = n_tasks as f64 / (ended - began).as_secs_f64();
+        report.add(Figure::new(format!("full life over {n_agents} agents"), rate, "tasks/s"));
+        report.add(Figure::new("  resident memory", server.rss_mb()? as f64, "MB"));
+        server.stop().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! `runyard bench`: the product's own figures, on the real path.
+//!
+//! A server process of this very binary, SQLite with synchronous=FULL, requests over loopback HTTP, the no-op kind. The
+//! load generator runs on the same machine. Limits are raised by the bench itself and printed with the figures; the raw
+//! limit of the machine is measured in the same run, because a figure without it says little on a noisy machine.
+
+mod growth;
+mod http;
+mod lives;
+mod report;
+mod server;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+
+use self::report::Report;
+use self::server::BenchServer;
+
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Which figures: raw, submits, batches, lives, latency, growth, agents, or all.
+    #[arg(long, value_delimiter = ',', default_value = "raw,submits,batches,lives,latency")]
+    only: Vec<String>,
+    /// Tasks in each full-life run.
+    #[arg(long, default_value_t = 200_000)]
+    tasks: u64,
+    /// Backlogs for the growth figures.
+    #[arg(long, value_delimiter = ',', default_value = "1000,100000,1000000,10000000")]
+    queued: Vec<u64>,
+    /// Numbers of agents for the agents figures.
+    #[arg(long, value_delimiter = ',', default_value = "10,1000,100000")]
+    agents: Vec<u64>,
+    /// Seconds for each timed figure.
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// The figures as JSON on stdout.
+    #[arg(long)]
+    json: bool,
+    /// Also write them, with what was measured and how, to this file.
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Where the servers keep their data meanwhile; a disk like the one in production gives honest figures.
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+pub async fn run(args: Args) -> anyhow::Result<()> {
+    let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    let dir = dir.join(format!("runyard-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let result = measure(&args, &dir).await;
+    // The data is of no use to anyone; a failure to remove it must not hide the figures.
+    let _ = std::fs::remove_dir_all(&dir);
+    let report = result?;
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&report.to_json())?);
+    } else {
+        println!("{}", report.to_table());
+    }
+    if let Some(path) = &args.write {
+        std::fs::write(path, report.to_markdown()).with_context(|| format!("cannot write {}", path.display()))?;
+        eprintln!("written to {}", path.display());
+    }
+    Ok(())
+}
+
+async fn measure(args: &Args, dir: &std::path::Path) -> anyhow::Result<Report> {
+    let wants = |name: &str| args.only.iter().any(|only| only == name || only == "all");
+    let mut report = Report::new(server::LIMITS);
+    if wants("raw") {
+        eprintln!("raw limit of this machine …");
+        lives::raw(dir, &mut report)?;
+    }
+    if wants("submits") {
+        eprintln!("single submits …");
+        let server = BenchServer::start(&dir.join("submits")).await?;
+        lives::single_submits(&server, args.seconds, &mut report).await?;
+        server.stop().await?;
+    }
+    if wants("batches") {
+        eprintln!("batch submits …");
+        let server = BenchServer::start(&dir.join("batches")).await?;
+        lives::batch_submits(&server, args.tasks, &mut report).await?;
+        server.stop().await?;
+    }
+    if wants("lives") {
+        eprintln!("full lives …");
+        let server = BenchServer::start(&dir.join("lives")).await?;
+        lives::full_lives(&server, args.tasks, &mut report).await?;
+        server.stop().await?;
+    }
+    if wants("latency") {
+        eprintln!("idle latency …");
+        let server = BenchServer::start(&dir.join("latency")).await?;
+        lives::idle_latency(&server, args.seconds, &mut report).await?;
+        server.stop().await?;
+    }
+    if wants("growth") {
+        growth::backlogs(dir, &args.queued, &mut report).await?;
+    }
+    if wants("agents") {
+        growth::agents(dir, &args.agents, args.tasks, &mut report).await?;
+    }
+    Ok(report)
+}

@@ -1,0 +1,125 @@
+//! The figures as a table, as JSON, and as BENCHMARKS.md.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+pub struct Report {
+    limits: &'static str,
+    machine: String,
+    pub raw_cycles: Option<f64>,
+    pub fsync_ms: Option<f64>,
+    figures: Vec<Figure>,
+}
+
+pub struct Figure {
+    name: String,
+    value: f64,
+    unit: &'static str,
+    target: Option<Target>,
+}
+
+struct Target {
+    value: f64,
+    at_least: bool,
+}
+
+impl Figure {
+    pub fn new(name: impl Into<String>, value: f64, unit: &'static str) -> Figure {
+        Figure { name: name.into(), value, unit, target: None }
+    }
+
+    pub fn target(mut self, value: f64, at_least: bool) -> Figure {
+        self.target = Some(Target { value, at_least });
+        self
+    }
+
+    fn value_text(&self) -> String {
+        number(self.value)
+    }
+
+    fn target_text(&self) -> String {
+        let Some(target) = &self.target else { return String::new() };
+        let sign = if target.at_least { '≥' } else { '≤' };
+        let verdict = if target.is_met(self.value) { "holds" } else { "missed" };
+        format!("{sign} {} {verdict}", number(target.value))
+    }
+}
+
+impl Target {
+    fn is_met(&self, value: f64) -> bool {
+        if self.at_least { value >= self.value } else { value <= self.value }
+    }
+}
+
+impl Report {
+    pub fn new(limits: &'static str) -> Report {
+        Report { limits, machine: machine(), raw_cycles: None, fsync_ms: None, figures: Vec::new() }
+    }
+
+    pub fn add(&mut self, figure: Figure) {
+        eprintln!("  {}: {} {}", figure.name.trim(), figure.value_text(), figure.unit);
+        self.figures.push(figure);
+    }
+
+    pub fn to_table(&self) -> String {
+        let mut table = comfy_table::Table::new();
+        table.load_preset(comfy_table::presets::UTF8_BORDERS_ONLY);
+        table.set_header(["what", "measured", "unit", "target"]);
+        for figure in &self.figures {
+            table.add_row([figure.name.clone(), figure.value_text(), figure.unit.into(), figure.target_text()]);
+        }
+        format!("{table}\n{}\n{}\nlimits in force: {}", self.machine, HOW, self.limits)
+    }
+
+    pub fn to_json(&self) -> Value {
+        let figures: Vec<Value> = self
+            .figures
+            .iter()
+            .map(|figure| {
+                let target = figure.target.as_ref().map(|target| {
+                    let bound = if target.at_least { "atLeast" } else { "atMost" };
+                    json!({ bound: target.value, "holds": target.is_met(figure.value) })
+                });
+                json!({ "name": figure.name.trim(), "value": figure.value, "unit": figure.unit, "target": target })
+            })
+            .collect();
+        json!({ "machine": self.machine, "how": HOW, "limits": self.limits, "figures": figures })
+    }
+
+    pub fn to_markdown(&self) -> String {
+        let mut text = String::from("# Benchmarks\n\n");
+        let _ = writeln!(text, "Written by `runyard bench --write`. {}\n\n{HOW}\n\nLimits in force: {}\n", self.machine, self.limits);
+        text.push_str("| what | measured | unit | target |\n|---|---:|---|---|\n");
+        for figure in &self.figures {
+            let name = figure.name.replacen("  ", "· ", 1);
+            let _ = writeln!(text, "| {name} | {} | {} | {} |", figure.value_text(), figure.unit, figure.target_text());
+        }
+        text
+    }
+}
+
+const HOW: &str = "Real path: a server process of this binary, requests over loopback HTTP, SQLite with synchronous=FULL, \
+the no-op kind; the load generator runs on the same machine. An answer comes after the commit that makes it durable.";
+
+fn machine() -> String {
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or("");
+    format!("{cpus} cores, {}.", model.trim_start_matches(['\t', ' ', ':']))
+}
+
+fn number(value: f64) -> String {
+    if value >= 1000.0 {
+        let whole = value.round() as u64;
+        let mut text = String::new();
+        for (at, digit) in whole.to_string().chars().rev().enumerate() {
+            if at > 0 && at % 3 == 0 {
+                text.insert(0, ' ');
+            }
+            text.insert(0, digit);
+        }
+        return text;
+    }
+    if value >= 10.0 { format!("{value:.1}") } else { format!("{value:.2}") }
+}

@@ -1,0 +1,140 @@
+//! The server under load: another process of this binary, with its own data directory and raised limits.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+use tokio::process::{Child, Command};
+
+use super::http::{Connection, request};
+
+/// Raised so that what is measured is the work and not the default limits.
+pub const LIMITS: &str = "limits.maxQueued 20000000, limits.maxQueuedPerAgent 20000000, limits.maxInflight 20000, \
+lanes.main 20000, lanes.backlog 20000, log.level warn";
+
+const CONFIG: &str = r#"
+[limits]
+maxQueued = 20000000
+maxQueuedPerAgent = 20000000
+maxInflight = 20000
+
+[lanes]
+main = 20000
+backlog = 20000
+
+[log]
+level = "warn"
+"#;
+
+/// How long a server may take to say that it is ready, backlog and all.
+const READY_MAX: Duration = Duration::from_secs(120);
+
+pub struct BenchServer {
+    child: Child,
+    pub address: String,
+    data: PathBuf,
+}
+
+impl BenchServer {
+    pub async fn start(data: &Path) -> anyhow::Result<BenchServer> {
+        std::fs::create_dir_all(data)?;
+        let config = data.join("bench.toml");
+        std::fs::write(&config, CONFIG)?;
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let address = format!("127.0.0.1:{port}");
+        let child = Command::new(std::env::current_exe()?)
+            .args(["serve", "--no-auth", "--listen", &address, "--data"])
+            .arg(data)
+            .arg("--config")
+            .arg(&config)
+            .stdout(Stdio::null())
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start the server to be measured")?;
+        let server = BenchServer { child, address, data: data.to_owned() };
+        server.ready().await?;
+        Ok(server)
+    }
+
+    async fn ready(&self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        loop {
+            if let Ok(mut connection) = Connection::open(&self.address).await
+                && connection.send(&request("GET", "/readyz", "")).await.is_ok_and(|answer| answer.status == 200)
+            {
+                return Ok(());
+            }
+            if began.elapsed() > READY_MAX {
+                bail!("the server did not become ready in {READY_MAX:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub async fn connect(&self) -> anyhow::Result<Connection> {
+        Connection::open(&self.address).await
+    }
+
+    pub async fn connections(&self, n: usize) -> anyhow::Result<Vec<Connection>> {
+        let mut all = Vec::with_capacity(n);
+        for _ in 0..n {
+            all.push(self.connect().await?);
+        }
+        Ok(all)
+    }
+
+    /// A number from `/v1/stats`, by its path.
+    pub async fn stat(&self, connection: &mut Connection, path: &[&str]) -> anyhow::Result<u64> {
+        let body = connection.expect(&request("GET", "/v1/stats", "")).await?;
+        let stats: Value = serde_json::from_slice(&body)?;
+        let found = path.iter().try_fold(&stats, |value, key| value.get(key)).and_then(Value::as_u64);
+        found.with_context(|| format!("/v1/stats has no number {path:?}"))
+    }
+
+    /// Waits until so many tasks have completed, and gives the moment it saw that.
+    pub async fn completed(&self, n: u64) -> anyhow::Result<Instant> {
+        let mut connection = self.connect().await?;
+        loop {
+            if self.stat(&mut connection, &["metrics", "completed"]).await? >= n {
+                return Ok(Instant::now());
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Resident memory in MB.
+    pub fn rss_mb(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()?))?;
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("the kernel tells VmRSS")?;
+        let kb: u64 = line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).context("VmRSS is a number")?;
+        Ok(kb / 1024)
+    }
+
+    /// Processor time used so far.
+    pub fn cpu(&self) -> anyhow::Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()?))?;
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+        let ticks = |at: usize| fields.get(at).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+        // utime and stime in ticks of 10 ms, the value of USER_HZ on every Linux.
+        Ok(Duration::from_millis((ticks(11) + ticks(12)) * 10))
+    }
+
+    fn pid(&self) -> anyhow::Result<u32> {
+        self.child.id().context("the server is running")
+    }
+
+    pub async fn kill(mut self) -> anyhow::Result<PathBuf> {
+        self.child.kill().await?;
+        Ok(self.data)
+    }
+
+    /// Ends the server and removes its data.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        let data = self.kill().await?;
+        std::fs::remove_dir_all(data)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! The real binary as a test sees it: a process with a data directory, an address, and plain HTTP.
+
+#![allow(dead_code)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+pub struct Server {
+    child: Child,
+    pub address: String,
+}
+
+pub struct Answer {
+    pub status: u16,
+    pub head: String,
+    pub body: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {:?}", self.body))
+    }
+}
+
+impl Server {
+    pub fn start(data: &Path) -> Server {
+        Server::start_with(data, &["--no-auth"], "")
+    }
+
+    pub fn start_with(data: &Path, flags: &[&str], config: &str) -> Server {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let address = format!("127.0.0.1:{port}");
+        let file: PathBuf = data.join("test.toml");
+        std::fs::create_dir_all(data).unwrap();
+        std::fs::write(&file, config).unwrap();
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(data.join("server.log")).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_runyard"))
+            .args(["serve", "--listen", &address, "--data"])
+            .arg(data)
+            .arg("--config")
+            .arg(&file)
+            .args(flags)
+            .env_remove("RUNYARD_URL")
+            .env_remove("RUNYARD_API_KEY")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let server = Server { child, address };
+        let ready = || server.try_request("GET", "/readyz", &[], "").is_some_and(|answer| answer.status == 200);
+        wait_until(Duration::from_secs(30), "the server is ready", ready);
+        server
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn kill9(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// SIGTERM, and waits for the end.
+    pub fn terminate(&mut self) -> std::process::ExitStatus {
+        let status = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        assert!(status.success());
+        self.child.wait().unwrap()
+    }
+
+    pub fn request(&self, method: &str, path: &str, body: &str) -> Answer {
+        self.try_request(method, path, &[], body).expect("the server answers")
+    }
+
+    pub fn get(&self, path: &str) -> Value {
+        self.request("GET", path, "").json()
+    }
+
+    pub fn post(&self, path: &str, body: &str) -> Answer {
+        self.request("POST", path, body)
+    }
+
+    /// Submits and gives the id.
+    pub fn submit(&self, body: &str) -> String {
+        let answer = self.post("/v1/tasks", body);
+        assert_eq!(answer.status, 201, "{}", answer.body);
+        answer.json()["id"].as_str().unwrap().to_owned()
+    }
+
+    pub fn task(&self, id: &str) -> Value {
+        self.get(&format!("/v1/tasks/{id}"))
+    }
+
+    pub fn state(&self, id: &str) -> String {
+        self.task(id)["state"].as_str().unwrap().to_owned()
+    }
+
+    /// Waits for the task's end.
+    pub fn wait(&self, id: &str) -> Value {
+        let task = self.get(&format!("/v1/tasks/{id}/wait?timeoutMs=60000"));
+        let state = task["state"].as_str().unwrap_or_default();
+        assert!(is_terminal(state), "{task:#}");
+        task
+    }
+
+    /// `None` when the connection breaks before the whole answer is there.
+    pub fn try_request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Option<Answer> {
+        let mut stream = TcpStream::connect(&self.address).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(90))).ok()?;
+        let mut request = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", self.address);
+        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) && !body.is_empty() {
+            request.push_str("content-type: application/json\r\n");
+        }
+        headers.iter().for_each(|(name, value)| request.push_str(&format!("{name}: {value}\r\n")));
+        request.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+        stream.write_all(request.as_bytes()).ok()?;
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).ok()?;
+        let text = String::from_utf8_lossy(&bytes);
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        let status = head.get(9..12)?.parse().ok()?;
+        let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
+        let body = if is_chunked { unchunk(body) } else { body.to_owned() };
+        Some(Answer { status, head: head.to_owned(), body })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn is_terminal(state: &str) -> bool {
+    matches!(state, "completed" | "failed" | "cancelled" | "rejected")
+}
+
+/// Looks again and again until it is so; a process apart has no event to wait for.
+pub fn wait_until(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < limit, "not within {limit:?}: {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+fn unchunk(mut rest: &str) -> String {
+    let mut text = String::new();
+    while let Some((size, tail)) = rest.split_once("\r\n") {
+        let Ok(size @ 1..) = usize::from_str_radix(size.trim(), 16) else { break };
+        let Some(chunk) = tail.get(..size) else { break };
+        text.push_str(chunk);
+        rest = tail.get(size + 2..).unwrap_or("");
+    }
+    text
+}

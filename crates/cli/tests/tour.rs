@@ -1,0 +1,190 @@
+//! The README's tour and more, through the real binary and a real server.
+
+mod yard;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use yard::Yard;
+
+#[test]
+fn a_command_is_run_and_its_output_comes_back() {
+    let yard = Yard::start();
+    assert_eq!(yard.out(0, &["submit", "--wait", "--", "echo", "hi"]), "hi");
+    let id = yard.out(0, &["submit", "--", "sh", "-c", "echo out; echo err >&2"]);
+    assert!(yard.out(0, &["wait", &id]).starts_with(&format!("{id} completed")));
+    let logs = yard.out(0, &["logs", &id]);
+    assert!(logs.contains("out") && logs.contains("err"), "{logs}");
+    assert_eq!(yard.out(0, &["logs", "-f", &id]), "out");
+    let task = yard.json(&["show", &id]);
+    assert_eq!(task["state"], "completed");
+    assert_eq!(task["result"]["exitCode"], 0);
+    assert_eq!(task["agent"], "default");
+}
+
+#[test]
+fn a_failure_is_the_exit_code() {
+    let yard = Yard::start();
+    let message = yard.err(1, &["submit", "--wait", "--retries", "0", "--shell", "echo no >&2; exit 7"]);
+    assert!(message.contains("exit code 7") && message.contains("no"), "{message}");
+    let again = yard.err(1, &["submit", "--wait", "--retries", "1", "--backoff", "1ms", "--shell", "exit 7"]);
+    assert!(again.contains("failed"), "{again}");
+}
+
+#[test]
+fn a_running_task_is_cancelled() {
+    let yard = Yard::start();
+    let id = yard.out(0, &["submit", "--shell", "echo begun; sleep 1000"]);
+    let mut logs = Command::new(env!("CARGO_BIN_EXE_runyard"))
+        .args(["logs", "-f", &id])
+        .env("RUNYARD_DATA", yard.data())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut lines = BufReader::new(logs.stdout.take().expect("it is piped")).lines();
+    assert_eq!(lines.next().expect("a line").expect("readable"), "begun");
+    yard.out(0, &["cancel", &id, "--reason", "enough"]);
+    assert!(yard.out(3, &["wait", &id]).contains("cancelled"));
+    // Following ends with the task.
+    assert!(lines.next().is_none());
+    assert!(logs.wait().expect("it ends").success());
+    assert!(yard.err(4, &["cancel", &id]).contains("already_terminal"));
+}
+
+#[test]
+fn a_waiting_task_is_explained() {
+    let yard = Yard::start_with("[lanes]\nmain = 1\n");
+    let first = yard.out(0, &["submit", "--kind", "noop", "--payload", r#"{"sleepMs": 100000}"#]);
+    let second = yard.out(0, &["submit", "--kind", "noop", "--payload", r#"{"sleepMs": 1}"#]);
+    let why = yard.out(0, &["why", &second]);
+    let lane =
+        why.lines().position(|line| line.contains("closed") && line.contains("lane main") && line.contains("1/1"));
+    assert!(lane.is_some() && why.contains(&format!("held by {first}")), "{why}");
+    yard.out(0, &["cancel", &first]);
+    yard.out(0, &["wait", &second]);
+}
+
+#[test]
+fn a_finished_task_is_submitted_again() {
+    let yard = Yard::start();
+    let first = yard.out(0, &["submit", "--", "echo", "again"]);
+    yard.out(0, &["wait", &first]);
+    let second = yard.out(0, &["retry", &first]);
+    assert_ne!(first, second);
+    yard.out(0, &["wait", &second]);
+    assert_eq!(yard.json(&["show", &second])["retryOf"], first.as_str());
+    assert_eq!(yard.json(&["show", &first])["state"], "completed");
+}
+
+#[test]
+fn a_batch_runs_in_the_order_of_its_names() {
+    let yard = Yard::start();
+    let file = yard.home().join("batch.jsonl");
+    std::fs::write(
+        &file,
+        r##"{"name": "build", "kind": "noop", "payload": {"sleepMs": 20}}
+            {"name": "test", "kind": "noop", "dependsOn": ["#build"]}
+            {"kind": "noop", "dependsOn": ["#test"]}"##,
+    )
+    .expect("written");
+    let file = file.to_str().expect("UTF-8");
+    assert!(yard.out(0, &["batch", file, "--wait"]).contains("3 tasks, 3 completed"));
+    std::fs::write(file, r##"{"kind": "noop", "dependsOn": ["#nobody"]}"##).expect("written");
+    assert!(yard.err(4, &["batch", file]).contains("nobody"));
+}
+
+#[test]
+fn lists_and_counts_agree() {
+    let yard = Yard::start();
+    for agent in ["a", "a", "b"] {
+        let id = yard.out(0, &["submit", "--kind", "noop", "--agent", agent]);
+        yard.out(0, &["wait", &id]);
+    }
+    assert_eq!(yard.json(&["list", "--agent", "a"])["items"].as_array().map(Vec::len), Some(2));
+    assert_eq!(yard.json(&["list", "--all", "--limit", "1"])["items"].as_array().map(Vec::len), Some(3));
+    assert_eq!(yard.json(&["list", "--state", "failed,running"])["items"].as_array().map(Vec::len), Some(0));
+    assert!(yard.out(0, &["list"]).lines().next().is_some_and(|head| head.contains("STATE")));
+    let stats = yard.json(&["stats"]);
+    assert_eq!(stats["metrics"]["completed"], 3);
+    assert!(yard.out(0, &["stats"]).contains("3 submitted"));
+    assert!(yard.out(0, &["agents"]).lines().count() >= 3);
+    assert!(yard.out(0, &["lanes"]).contains("main"));
+    assert!(yard.out(0, &["config", "show"]).contains("limits.maxQueued"));
+}
+
+#[test]
+fn lanes_and_agents_are_paused_and_resumed() {
+    let yard = Yard::start();
+    yard.out(0, &["lanes", "main", "--pause"]);
+    let id = yard.out(0, &["submit", "--kind", "noop"]);
+    assert!(yard.out(0, &["why", &id]).contains("paused"));
+    assert_eq!(yard.json(&["show", &id])["state"], "queued");
+    yard.out(0, &["lanes", "main", "--resume", "--limit", "5"]);
+    yard.out(0, &["wait", &id]);
+    assert_eq!(yard.json(&["lanes", "main"])["limit"], 5);
+    yard.out(0, &["agents", "default", "--max-inflight", "3", "--weight", "2"]);
+    assert_eq!(yard.json(&["agents", "default"])["maxInflight"], 3);
+}
+
+#[test]
+fn a_key_can_do_what_its_scopes_say() {
+    let yard = Yard::start();
+    let key = yard.out(0, &["key", "create", "reader", "--scope", "read"]);
+    let with_key = |arguments: &[&str], code| {
+        yard.runyard(arguments).env("RUNYARD_API_KEY", &key).assert().code(code);
+    };
+    with_key(&["list"], 0);
+    with_key(&["submit", "--kind", "noop"], 4);
+    let keys = yard.json(&["key", "list"]);
+    let reader = keys["items"].as_array().into_iter().flatten().find(|key| key["name"] == "reader").expect("listed");
+    yard.out(0, &["key", "revoke", reader["id"].as_str().expect("an id")]);
+    with_key(&["list"], 4);
+}
+
+#[test]
+fn a_backup_is_written_while_serving() {
+    let yard = Yard::start();
+    yard.out(0, &["submit", "--kind", "noop"]);
+    let file = yard.home().join("copy.db");
+    yard.out(0, &["backup", file.to_str().expect("UTF-8")]);
+    assert!(std::fs::metadata(&file).expect("it is there").len() > 0);
+}
+
+#[test]
+fn a_draining_server_takes_nothing_new() {
+    let yard = Yard::start();
+    assert!(yard.out(0, &["drain", "--wait"]).contains("draining"));
+    assert!(yard.err(5, &["submit", "--kind", "noop"]).contains("draining"));
+    yard.out(0, &["drain", "--off"]);
+    yard.out(0, &["submit", "--kind", "noop"]);
+}
+
+#[test]
+fn events_are_watched_as_they_happen() {
+    let yard = Yard::start();
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_runyard"))
+        .args(["watch", "--type", "task.completed", "--after", "0-0"])
+        .env("RUNYARD_DATA", yard.data())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let id = yard.out(0, &["submit", "--kind", "noop"]);
+    let mut lines = BufReader::new(watch.stdout.take().expect("it is piped")).lines();
+    let line = lines.next().expect("a line").expect("readable");
+    watch.kill().expect("it runs");
+    watch.wait().expect("it ends");
+    assert!(line.contains("task.completed") && line.contains(&id), "{line}");
+}
+
+#[test]
+fn a_server_that_is_asked_to_stop_stops_well() {
+    assert_eq!(Yard::start().stop(), Some(0));
+}
+
+#[test]
+fn the_demo_shows_work_being_done() {
+    let mut demo = assert_cmd::Command::new(env!("CARGO_BIN_EXE_runyard"));
+    let assert = demo.args(["demo", "--seconds", "3"]).timeout(std::time::Duration::from_secs(60)).assert().success();
+    let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
+    assert!(text.contains("task.completed") && text.contains("tasks submitted"), "{text}");
+}

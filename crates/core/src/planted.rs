@@ -1,0 +1,86 @@
+//! Bugs on purpose. The simulator must be able to find bugs, so each of these can be switched on, one at a time, in a
+//! build that exists only for that proof (feature `planted`). In every other build [`Core::has_bug`] is the constant
+//! `false` and nothing of this is left.
+
+use crate::core::Core;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    /// An ended attempt keeps its slot of one gate.
+    SlotNotReleased,
+    /// What a failed commit decided is let out all the same.
+    EffectBeforeCommit,
+    /// A report is believed whatever its token and attempt.
+    StaleTokenTaken,
+    /// Every limit admits one more.
+    LimitOffByOne,
+    /// A gate that has a free slot again wakes nobody.
+    WakeUpLost,
+    /// No task is ever lifted by its age.
+    AgingDropped,
+    /// A task past its deadline is started all the same.
+    DeadlineNotCheckedAtPick,
+    /// Work that ended well while it was being cancelled counts as completed.
+    CancelOverridden,
+    /// One retry more than the policy allows.
+    RetryOverMax,
+    /// Children are not told that their parent ended.
+    ReleaseLost,
+    /// The end of a task is told twice.
+    FinalEventTwice,
+    /// A batch's place is not given back.
+    BatchPlaceLeaked,
+    /// A preempted slot is free for everyone.
+    KeepForgotten,
+    /// Inside a flow only submit order counts.
+    RankIgnored,
+    /// A window that ran empty is not read on.
+    HungerNotNoted,
+    /// A repeated key inside one tick is taken as new.
+    KeyOverlayIgnored,
+    /// A lost attempt costs nothing, so a crash loop never ends.
+    LossNotCounted,
+    /// The agent that came first is always served first.
+    FairnessTieBroken,
+    /// A start takes nothing from a rate.
+    RateNotTaken,
+    /// The wall clock may go back.
+    WallClockBack,
+}
+
+impl Bug {
+    pub const ALL: [Bug; 20] = [
+        Bug::SlotNotReleased,
+        Bug::EffectBeforeCommit,
+        Bug::StaleTokenTaken,
+        Bug::LimitOffByOne,
+        Bug::WakeUpLost,
+        Bug::AgingDropped,
+        Bug::DeadlineNotCheckedAtPick,
+        Bug::CancelOverridden,
+        Bug::RetryOverMax,
+        Bug::ReleaseLost,
+        Bug::FinalEventTwice,
+        Bug::BatchPlaceLeaked,
+        Bug::KeepForgotten,
+        Bug::RankIgnored,
+        Bug::HungerNotNoted,
+        Bug::KeyOverlayIgnored,
+        Bug::LossNotCounted,
+        Bug::FairnessTieBroken,
+        Bug::RateNotTaken,
+        Bug::WallClockBack,
+    ];
+}
+
+impl Core {
+    #[cfg(feature = "planted")]
+    pub fn has_bug(&self, bug: Bug) -> bool {
+        self.planted == Some(bug)
+    }
+
+    #[cfg(not(feature = "planted"))]
+    pub const fn has_bug(&self, _bug: Bug) -> bool {
+        false
+    }
+}

@@ -1,0 +1,82 @@
+//! What the scheduler thread tells of each commit, handed to whoever counts, waits or cleans up.
+
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use runyard_core::event::Happening;
+use runyard_core::ids::TaskId;
+use runyard_exec::Places;
+
+use crate::metrics::Metrics;
+use crate::scheduler::Observer;
+use crate::waiters::Waiters;
+
+/// An attempt without output has no log, so a gap does not yet mean the end. Nine attempts in a row that said nothing
+/// between two that did are given up for lost.
+const MISSES_MAX: u32 = 8;
+
+pub struct Observers {
+    metrics: Arc<Metrics>,
+    waiters: Arc<Waiters>,
+    gone: mpsc::Sender<Vec<TaskId>>,
+}
+
+impl Observers {
+    /// Logs are deleted on a thread of their own, which ends with this observer.
+    pub fn new(metrics: Arc<Metrics>, waiters: Arc<Waiters>, data_dir: &Path) -> std::io::Result<Observers> {
+        let places = Places::new(data_dir)?;
+        let (gone, tasks) = mpsc::channel::<Vec<TaskId>>();
+        let clean = move || {
+            for task in tasks.iter().flatten() {
+                remove_logs(&places, task);
+            }
+        };
+        std::thread::Builder::new().name("log-cleaner".into()).spawn(clean)?;
+        Ok(Observers { metrics, waiters, gone })
+    }
+}
+
+impl Observer for Observers {
+    fn committed(&self, happenings: &[Happening], n_events: usize, took: Duration) {
+        self.metrics.observe_commit(n_events, took);
+        self.metrics.observe(happenings);
+        self.waiters.observe(happenings);
+    }
+
+    fn purged(&self, tasks: &[TaskId]) {
+        if !tasks.is_empty() {
+            // The cleaner lives as long as this sender.
+            let _ = self.gone.send(tasks.to_vec());
+        }
+    }
+}
+
+fn remove_logs(places: &Places, task: TaskId) {
+    let (mut attempt, mut misses) = (1, 0);
+    while misses <= MISSES_MAX {
+        match std::fs::remove_file(places.log_file(task.0, attempt)) {
+            Ok(()) => misses = 0,
+            Err(_) => misses += 1,
+        }
+        attempt += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_logs_of_all_attempts_go() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let places = Places::new(dir.path()).expect("places");
+        let path = |attempt| places.log_file(7, attempt);
+        for attempt in [1, 4, 12] {
+            std::fs::create_dir_all(path(attempt).parent().expect("a folder")).expect("made");
+            std::fs::write(path(attempt), "x").expect("written");
+        }
+        remove_logs(&places, TaskId(7));
+        assert!([1, 4, 12].into_iter().all(|attempt| !path(attempt).exists()));
+    }
+}

@@ -1,0 +1,105 @@
+//! Tasks submitted together.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use runyard_core::batch::Batch;
+use runyard_core::event::{Accepted, Answer, Event, FirstAnswer, Refusal, Submission, SubmitMode};
+use runyard_core::ids::BatchId;
+use runyard_wire::{BatchAnswer, BatchCounts, BatchItem, BatchRequest, BatchState, BatchView, Id, Timestamp};
+
+use super::extract::{BATCH_BODY_BYTES_MAX, BatchPath, Body};
+use super::tasks::{key_header, replayed, unexpected};
+use crate::access::Caller;
+use crate::app::App;
+use crate::clock;
+use crate::intake::{self, Intake, PreparedBatch, StoredBatch};
+use crate::problem::{Error, refusal_problem};
+use crate::view;
+
+/// Submit tasks together.
+#[utoipa::path(post, path = "/v1/batches", tag = "batches", request_body = BatchRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key and body gets the first answer again")),
+    responses((status = 201, description = "What became of each task", body = BatchAnswer)))]
+pub async fn create(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    body: Body<BatchRequest, BATCH_BODY_BYTES_MAX>,
+) -> Result<Response, Error> {
+    let key = intake::key_of(key_header(&headers)?, body.value.idempotency_key.as_deref())?;
+    let config = app.config.current();
+    let intake = Intake { config: &config.config, caller: &caller, now_ms: clock::wall_ms() };
+    let PreparedBatch { batch, mode, items, agent } = intake::prepare_batch(&intake, body.value, clock::new_id)?;
+    drop(config);
+    let idempotency = key.map(|key| intake::idempotency(&agent, &key, &body.bytes));
+    let id = batch.id;
+    let items = items.into_iter().map(|prepared| prepared.new).collect();
+    let submit = |ticket| Event::Submit(Submission { ticket, batch: Some(batch), mode, items, idempotency });
+    match app.handle.ask(submit).await? {
+        Answer::Submitted { items } => {
+            let tasks = batch_items(items, mode)?;
+            Ok(created(id, tasks))
+        }
+        Answer::Refused(refusal) => Err(Error::Refused(refusal)),
+        Answer::Replayed(FirstAnswer::Batch { id, tasks }) => {
+            let item = |(task, phase): (runyard_core::ids::TaskId, _)| BatchItem::Accepted {
+                id: Id(task.0),
+                state: view::state(phase),
+            };
+            Ok(replayed(created(id, tasks.into_iter().map(item).collect())))
+        }
+        _ => Err(unexpected()),
+    }
+}
+
+/// Show a batch and how far it is.
+#[utoipa::path(get, path = "/v1/batches/{id}", tag = "batches", params(("id" = Id, Path)),
+    responses((status = 200, description = "The batch", body = BatchView)))]
+pub async fn show(State(app): State<Arc<App>>, BatchPath(id): BatchPath) -> Result<Json<BatchView>, Error> {
+    let found = app.read(move |reader| reader.batch(id)).await?;
+    let (batch, spec) = found.ok_or_else(|| Error::NotFound { what: "batch", id: Id(id.0).to_string() })?;
+    let stored = serde_json::from_slice(&spec).map_err(|_| Error::Internal("a stored batch cannot be read".into()))?;
+    Ok(Json(batch_view(&batch, stored)))
+}
+
+fn batch_items(items: Vec<Result<Accepted, Refusal>>, mode: SubmitMode) -> Result<Vec<BatchItem>, Error> {
+    let item = |item: Result<Accepted, Refusal>| match (item, mode) {
+        (Ok(accepted), _) => Ok(BatchItem::Accepted { id: Id(accepted.id.0), state: view::state(accepted.phase) }),
+        (Err(refusal), SubmitMode::Partial) => Ok(BatchItem::Refused { error: Box::new(refusal_problem(&refusal)) }),
+        (Err(refusal), SubmitMode::All) => Err(Error::Refused(refusal)),
+    };
+    items.into_iter().map(item).collect()
+}
+
+fn created(id: BatchId, tasks: Vec<BatchItem>) -> Response {
+    let id = Id(id.0);
+    let mut response = (StatusCode::CREATED, Json(BatchAnswer { id, tasks })).into_response();
+    if let Ok(location) = HeaderValue::from_str(&format!("/v1/batches/{id}")) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}
+
+fn batch_view(batch: &Batch, stored: StoredBatch) -> BatchView {
+    BatchView {
+        id: Id(batch.id.0),
+        state: if batch.finished_at.is_some() { BatchState::Finished } else { BatchState::Running },
+        parallelism: batch.parallelism,
+        counts: BatchCounts {
+            total: batch.n_total,
+            waiting: batch.n_waiting,
+            active: batch.n_total.saturating_sub(batch.n_ended() + batch.n_waiting),
+            completed: batch.n_completed,
+            failed: batch.n_failed,
+            cancelled: batch.n_cancelled,
+        },
+        name: stored.name,
+        metadata: stored.metadata,
+        created_at: Timestamp(batch.created_at),
+        finished_at: batch.finished_at.map(Timestamp),
+    }
+}

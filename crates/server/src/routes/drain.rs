@@ -1,0 +1,76 @@
+//! What an operator does to the whole server: drain it, copy its store.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use runyard_core::event::{Admit, Event};
+use runyard_wire::{BackupRequest, BackupView, DrainRequest, DrainView};
+
+use super::extract::Body;
+use super::settings::{plus, shown};
+use crate::app::App;
+use crate::handle::Readiness;
+use crate::problem::{Error, Invalid};
+
+/// Is the server draining, and what is left?
+#[utoipa::path(get, path = "/v1/drain", tag = "operation",
+    responses((status = 200, description = "How far it is", body = DrainView)))]
+pub async fn show(State(app): State<Arc<App>>) -> Result<Json<DrainView>, Error> {
+    drain_view(&app).await.map(Json)
+}
+
+/// Accept and start nothing new while it is on; what runs goes on to its end, what is queued stays.
+#[utoipa::path(post, path = "/v1/drain", tag = "operation", request_body = DrainRequest,
+    responses((status = 200, description = "How far it is", body = DrainView)))]
+pub async fn set(State(app): State<Arc<App>>, body: Body<DrainRequest>) -> Result<Json<DrainView>, Error> {
+    let (admit, from, to) = match body.value.on {
+        true => (Admit::Draining, Readiness::Ready, Readiness::Draining),
+        false => (Admit::Open, Readiness::Draining, Readiness::Ready),
+    };
+    if *app.handle.readiness().borrow() == Readiness::Stopping {
+        return Err(crate::handle::Unavailable::Stopped.into());
+    }
+    app.handle.ask(|ticket| Event::Admit { admit, ticket: Some(ticket) }).await?;
+    app.handle.set_readiness_from(from, to);
+    tracing::info!(target: "runyard::server", draining = body.value.on, "drain");
+    drain_view(&app).await.map(Json)
+}
+
+/// Write a consistent copy of the store to a file on the server's machine, while it goes on.
+#[utoipa::path(post, path = "/v1/backup", tag = "operation", request_body = BackupRequest,
+    responses((status = 200, description = "Where it is", body = BackupView)))]
+pub async fn backup(State(app): State<Arc<App>>, body: Body<BackupRequest>) -> Result<Json<BackupView>, Error> {
+    let path = backup_path(&app.data_dir, &body.value.path)?;
+    let to = path.clone();
+    app.read(move |reader| reader.backup(&to)).await?;
+    let bytes = std::fs::metadata(&path).map_or(0, |file| file.len());
+    tracing::info!(target: "runyard::server", path = %path.display(), bytes, "backup written");
+    Ok(Json(BackupView { path: path.display().to_string(), bytes }))
+}
+
+async fn drain_view(app: &App) -> Result<DrainView, Error> {
+    let counts = app.read(|reader| reader.counts()).await?;
+    let total = counts.iter().fold(Default::default(), |sum, (_, count)| plus(&sum, count));
+    let count = shown(&total);
+    let draining = matches!(*app.handle.readiness().borrow(), Readiness::Draining | Readiness::Stopping);
+    Ok(DrainView { draining, running: count.running, queued: count.waiting + count.scheduled + count.queued })
+}
+
+/// Absolute as the admin gave it, or inside the data directory; never over something that is there.
+fn backup_path(data_dir: &Path, asked: &str) -> Result<PathBuf, Invalid> {
+    let asked = Path::new(asked);
+    let climbs = asked.components().any(|part| matches!(part, Component::ParentDir));
+    if asked.as_os_str().is_empty() || (!asked.is_absolute() && climbs) {
+        return Err(Invalid::new("path", "must be an absolute path, or one inside the data directory"));
+    }
+    let path = data_dir.join(asked);
+    if path.exists() {
+        return Err(Invalid::new("path", format!("{} exists already", path.display())));
+    }
+    if !path.parent().is_some_and(Path::is_dir) {
+        return Err(Invalid::new("path", format!("the directory of {} does not exist", path.display())));
+    }
+    Ok(path)
+}

@@ -1,0 +1,91 @@
+//! `GET /v1/events`: what happens, as it happens.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Sse;
+use axum::response::sse::{Event as SseEvent, KeepAlive};
+use futures_util::{Stream, StreamExt, stream};
+use runyard_core::ids::{BatchId, TaskId};
+use runyard_wire::{EventView, Id};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use utoipa::IntoParams;
+
+use super::extract::{Params, parsed};
+use super::stream::{EventFilter, Position, Pump};
+use crate::app::App;
+use crate::problem::{Error, Invalid};
+
+/// Events that may wait for a slow client before it holds up its own pump.
+const AHEAD_MAX: usize = 256;
+pub const HEARTBEAT: Duration = Duration::from_secs(15);
+/// What a client should wait before it comes back.
+const RETRY: Duration = Duration::from_secs(2);
+
+#[derive(Deserialize, IntoParams, Default)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[into_params(parameter_in = Query, rename_all = "camelCase")]
+pub struct EventParams {
+    /// Names such as `task.completed`, or `task.*`, separated by commas; default all.
+    types: Option<String>,
+    /// Events of this agent's tasks.
+    agent: Option<String>,
+    /// Events of this task.
+    task: Option<String>,
+    /// Events of this batch and its tasks.
+    batch: Option<String>,
+    /// Events of this lane's tasks.
+    lane: Option<String>,
+    /// As the header Last-Event-ID, for clients that cannot send one.
+    after: Option<String>,
+}
+
+impl EventParams {
+    fn filter(&self) -> Result<EventFilter, Invalid> {
+        let task: Option<Id> = self.task.as_deref().map(|text| parsed("task", text)).transpose()?;
+        let batch: Option<Id> = self.batch.as_deref().map(|text| parsed("batch", text)).transpose()?;
+        let types = self.types.as_deref().unwrap_or("").split(',').map(str::trim).filter(|name| !name.is_empty());
+        Ok(EventFilter {
+            types: types.map(str::to_owned).collect(),
+            agent: self.agent.clone(),
+            lane: self.lane.clone(),
+            task: task.map(|id| TaskId(id.0)),
+            batch: batch.map(|id| BatchId(id.0)),
+        })
+    }
+}
+
+/// Everything that happens, as server-sent events. With Last-Event-ID the stream goes on behind that event; when the log
+/// does not reach back so far, a `reset` event comes first.
+#[utoipa::path(get, path = "/v1/events", tag = "events",
+    params(EventParams, ("Last-Event-ID" = Option<String>, Header, description = "The id of the last event seen")),
+    responses((status = 200, description = "A stream that does not end", content_type = "text/event-stream", body = EventView)))]
+pub async fn events(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    Params(params): Params<EventParams>,
+) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Error> {
+    let filter = params.filter()?;
+    let header = headers.get("last-event-id").and_then(|value| value.to_str().ok());
+    let last = header.or(params.after.as_deref()).map(Position::parse).transpose()?;
+    // Before the log is looked at: nothing committed from here on can be missed.
+    let commits = app.handle.commits();
+    let (at, is_reset) = Pump::start(&app, last).await?;
+    let (to, from) = mpsc::channel(AHEAD_MAX);
+    let mut first = SseEvent::default().retry(RETRY).comment("runyard");
+    if is_reset {
+        first = SseEvent::default().retry(RETRY).event("reset").data(r#"{"type":"reset"}"#);
+    }
+    tokio::spawn(Pump { app, filter, to, at }.run(commits));
+    let events = stream::once(async { first }).chain(channel(from)).map(Ok);
+    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT)))
+}
+
+/// Ends when the sender is dropped.
+pub fn channel<T>(mut from: mpsc::Receiver<T>) -> impl Stream<Item = T> {
+    stream::poll_fn(move |context| from.poll_recv(context))
+}

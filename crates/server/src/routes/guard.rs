@@ -1,0 +1,85 @@
+//! In front of every route: Host, Origin, key, scope; behind it: one count for each request.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, HeaderValue, Method, Uri, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use crate::access::{Caller, Need, hosts, needed};
+use crate::app::App;
+use crate::problem::Error;
+
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+    let method = request.method().clone();
+    let request_id = request.headers().get(&REQUEST_ID).cloned();
+    let mut response = match admit(&app, &request) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    };
+    app.metrics.observe_request(&method, response.status());
+    if let Some(id) = request_id {
+        response.headers_mut().insert(REQUEST_ID, id);
+    }
+    response
+}
+
+fn admit(app: &App, request: &Request) -> Result<Caller, Error> {
+    check_host(app, request)?;
+    match needed(request.method(), request.uri().path()) {
+        // Whoever needs no key has no rights either.
+        Need::Open => Ok(Caller { scopes: Default::default(), agents: None }),
+        Need::Scope(scope) => {
+            let caller = app.keys.caller(presented(request))?;
+            if caller.scopes.allow(scope) { Ok(caller) } else { Err(Error::MissingScope(scope)) }
+        }
+    }
+}
+
+fn check_host(app: &App, request: &Request) -> Result<(), Error> {
+    let headers = request.headers();
+    let host = headers.get(header::HOST).map(HeaderValue::to_str).and_then(Result::ok);
+    let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str())).unwrap_or("");
+    let config = app.config.current();
+    let allowed = &config.config.server.allowed_hosts;
+    if !hosts::host_is_allowed(host, app.listen, allowed) {
+        return Err(Error::ForbiddenHost(host.chars().take(256).collect()));
+    }
+    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
+    let origin = origin.to_str().unwrap_or("");
+    if !hosts::origin_is_allowed(origin, host, allowed) {
+        return Err(Error::ForbiddenOrigin(origin.chars().take(256).collect()));
+    }
+    Ok(())
+}
+
+fn presented(request: &Request) -> Option<&str> {
+    let headers = request.headers();
+    if let Some(bearer) = headers.get(header::AUTHORIZATION) {
+        let (scheme, key) = bearer.to_str().ok()?.split_once(' ')?;
+        return scheme.eq_ignore_ascii_case("bearer").then(|| key.trim());
+    }
+    headers.get(API_KEY)?.to_str().ok()
+}
+
+pub async fn no_route(uri: Uri) -> Error {
+    Error::NoRoute(uri.path().chars().take(256).collect())
+}
+
+pub async fn method_not_allowed(method: Method, uri: Uri) -> Error {
+    Error::MethodNotAllowed(format!("{method} {}", uri.path().chars().take(256).collect::<String>()))
+}
+
+pub fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    tracing::error!(target: "runyard::http", panic = text.unwrap_or("unknown"), "a request panicked");
+    Error::Internal("this request hit a bug in the server; its log says more".into()).into_response()
+}

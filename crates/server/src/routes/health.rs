@@ -1,0 +1,47 @@
+//! How the server is: for probes, for Prometheus, for people.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderName, StatusCode, header};
+use runyard_wire::{HealthView, VersionView};
+
+use crate::app::App;
+use crate::handle::Readiness;
+use crate::problem::Error;
+
+/// Is the process alive?
+#[utoipa::path(get, path = "/healthz", tag = "health", responses((status = 200, description = "It is", body = HealthView)))]
+pub async fn healthz() -> Json<HealthView> {
+    Json(HealthView { status: "ok".into() })
+}
+
+/// Does it take work?
+#[utoipa::path(get, path = "/readyz", tag = "health",
+    responses((status = 200, description = "It does", body = HealthView),
+              (status = 503, description = "It recovers, drains or stops", body = HealthView)))]
+pub async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, Json<HealthView>) {
+    let (status, word) = match *app.handle.readiness().borrow() {
+        Readiness::Ready => (StatusCode::OK, "ready"),
+        Readiness::Recovering => (StatusCode::SERVICE_UNAVAILABLE, "recovering"),
+        Readiness::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+        Readiness::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+    };
+    (status, Json(HealthView { status: word.into() }))
+}
+
+/// What is running here?
+#[utoipa::path(get, path = "/version", tag = "health", responses((status = 200, description = "Name and release", body = VersionView)))]
+pub async fn version() -> Json<VersionView> {
+    Json(VersionView { name: "runyard".into(), version: env!("CARGO_PKG_VERSION").into() })
+}
+
+/// Everything that is counted, for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "health",
+    responses((status = 200, description = "OpenMetrics text", content_type = "application/openmetrics-text", body = String)))]
+pub async fn metrics(State(app): State<Arc<App>>) -> Result<([(HeaderName, &'static str); 1], String), Error> {
+    let counts = app.read(|reader| reader.counts()).await?;
+    let text = app.metrics.scrape(&counts, &app.config.current().config);
+    Ok(([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text))
+}

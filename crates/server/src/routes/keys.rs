@@ -1,0 +1,93 @@
+//! API keys: who may do what.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use runyard_wire::{Id, KeyCreated, KeyRequest, KeyView, ListPage, Scope as WireScope, Timestamp};
+
+use super::extract::{Body, KeyPath};
+use crate::access::{Key, NewKey, Scope};
+use crate::app::App;
+use crate::clock;
+use crate::config::{NAME_RULE, name_is_valid};
+use crate::problem::{Error, Invalid};
+
+const AGENTS_MAX: usize = 100;
+
+/// The keys, without their secrets.
+#[utoipa::path(get, path = "/v1/keys", tag = "keys",
+    responses((status = 200, description = "All of them", body = ListPage<KeyView>)))]
+pub async fn list(State(app): State<Arc<App>>) -> Json<ListPage<KeyView>> {
+    let items = app.keys.ring().keys().iter().map(key_view).collect();
+    Json(ListPage { items, next_cursor: None })
+}
+
+/// Create a key. Its secret is in the answer, and nowhere else ever again.
+#[utoipa::path(post, path = "/v1/keys", tag = "keys", request_body = KeyRequest,
+    responses((status = 201, description = "The key with its secret", body = KeyCreated)))]
+pub async fn create(
+    State(app): State<Arc<App>>,
+    body: Body<KeyRequest>,
+) -> Result<(StatusCode, Json<KeyCreated>), Error> {
+    let new = new_key(body.value)?;
+    let (key, text) = app.keys.change(&app.handle, |ring| ring.add(new)).await?;
+    tracing::info!(target: "runyard::access", key = %key.id, name = %key.name, "key created");
+    Ok((StatusCode::CREATED, Json(KeyCreated { key: text, view: key_view(&key) })))
+}
+
+/// Revoke a key, at once.
+#[utoipa::path(delete, path = "/v1/keys/{id}", tag = "keys", params(("id" = Id, Path)),
+    responses((status = 204, description = "It is gone")))]
+pub async fn revoke(State(app): State<Arc<App>>, KeyPath(id): KeyPath) -> Result<StatusCode, Error> {
+    let key = app.keys.change(&app.handle, |ring| ring.remove(&id.to_string())).await?;
+    tracing::info!(target: "runyard::access", key = %key.id, name = %key.name, "key revoked");
+    Ok(StatusCode::NO_CONTENT)
+}
+
+fn new_key(request: KeyRequest) -> Result<NewKey, Invalid> {
+    if !name_is_valid(&request.name) {
+        return Err(Invalid::new("name", NAME_RULE));
+    }
+    if request.scopes.is_empty() {
+        return Err(Invalid::new("scopes", "at least one of read, submit, exec, admin"));
+    }
+    let agents = request.agents.as_deref().unwrap_or(&[]);
+    if request.agents.is_some() && !(1..=AGENTS_MAX).contains(&agents.len()) {
+        return Err(Invalid::new("agents", format!("1 to {AGENTS_MAX} agents, or leave it out for all")));
+    }
+    if let Some(at) = agents.iter().position(|agent| !name_is_valid(agent)) {
+        return Err(Invalid::new(format!("agents[{at}]"), NAME_RULE));
+    }
+    let scopes = request.scopes.iter().map(|scope| match scope {
+        WireScope::Read => Scope::Read,
+        WireScope::Submit => Scope::Submit,
+        WireScope::Exec => Scope::Exec,
+        WireScope::Admin => Scope::Admin,
+    });
+    Ok(NewKey {
+        id: Id(clock::new_id()).to_string(),
+        name: request.name,
+        scopes: scopes.collect(),
+        agents: request.agents,
+        created_at_ms: clock::wall_ms(),
+    })
+}
+
+fn key_view(key: &Key) -> KeyView {
+    let scopes = key.scopes.iter().map(|scope| match scope {
+        Scope::Read => WireScope::Read,
+        Scope::Submit => WireScope::Submit,
+        Scope::Exec => WireScope::Exec,
+        Scope::Admin => WireScope::Admin,
+    });
+    KeyView {
+        // Ids are made here and nowhere else, so they always parse.
+        id: key.id.parse().unwrap_or(Id(0)),
+        name: key.name.clone(),
+        scopes: scopes.collect(),
+        agents: key.agents.clone(),
+        created_at: Timestamp(key.created_at_ms),
+    }
+}

@@ -1,0 +1,73 @@
+//! REST `/v1`. Handlers are thin: read the request, ask the scheduler or the store, show the answer.
+
+mod batches;
+mod cancel;
+mod config;
+mod drain;
+mod events;
+mod extract;
+mod guard;
+mod health;
+mod keys;
+mod logs;
+mod openapi;
+mod settings;
+mod stats;
+mod stream;
+mod tasks;
+mod wait;
+
+pub use openapi::openapi_json;
+
+use std::sync::Arc;
+
+use axum::Router;
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::app::App;
+
+pub fn router(app: Arc<App>) -> Router {
+    let (router, _) = api().split_for_parts();
+    router
+        .fallback(guard::no_route)
+        .method_not_allowed_fallback(guard::method_not_allowed)
+        .layer(axum::middleware::from_fn_with_state(app.clone(), guard::guard))
+        .layer(CatchPanicLayer::custom(guard::panicked))
+        .with_state(app)
+}
+
+/// Every route there is. The OpenAPI document is made from the same list.
+fn api() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::with_openapi(openapi::info())
+        .routes(routes!(tasks::create, tasks::list))
+        .routes(routes!(cancel::by_filter))
+        .routes(routes!(tasks::show, tasks::change, cancel::by_delete))
+        .routes(routes!(cancel::by_post))
+        .routes(routes!(tasks::retry))
+        .routes(routes!(wait::wait))
+        .routes(routes!(tasks::explain))
+        .routes(routes!(logs::logs))
+        .routes(routes!(tasks::history))
+        .routes(routes!(batches::create))
+        .routes(routes!(batches::show))
+        .routes(routes!(cancel::of_batch))
+        .routes(routes!(settings::agents))
+        .routes(routes!(settings::put_agent))
+        .routes(routes!(settings::lanes))
+        .routes(routes!(settings::put_lane))
+        .routes(routes!(stats::stats))
+        .routes(routes!(config::show, config::patch))
+        .routes(routes!(config::schema))
+        .routes(routes!(events::events))
+        .routes(routes!(drain::show, drain::set))
+        .routes(routes!(keys::list, keys::create))
+        .routes(routes!(keys::revoke))
+        .routes(routes!(drain::backup))
+        .routes(routes!(health::healthz))
+        .routes(routes!(health::readyz))
+        .routes(routes!(health::version))
+        .routes(routes!(health::metrics))
+        .routes(routes!(openapi::document))
+}

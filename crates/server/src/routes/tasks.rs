@@ -1,0 +1,329 @@
+//! One task: create, list, show, change, retry, explain, its history.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
+use runyard_core::event::{Accepted, Answer, Change, ChangeRefusal, Event, FirstAnswer, Submission, SubmitMode};
+use runyard_core::ids::TaskId;
+use runyard_core::name::Name;
+use runyard_core::task::Tier;
+use runyard_store::store::{Filter, TaskDoc};
+use runyard_wire::{
+    ChangeRequest, Dependency, ExplainView, Id, ListPage, Priority, RetryRequest, StepView, StoredSpec, TaskRequest,
+    TaskState, TaskView, Timestamp,
+};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::extract::{Body, Params, TaskPath, parsed, parsed_list};
+use crate::access::Caller;
+use crate::app::App;
+use crate::clock;
+use crate::intake::{self, Intake, Prepared, Resolved};
+use crate::problem::{Error, Invalid};
+use crate::view::{self, Labels};
+
+const PAGE_DEFAULT: usize = 100;
+const PAGE_MAX: usize = 1000;
+pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+const REPLAYED: &str = "idempotent-replayed";
+
+/// Submit one task.
+#[utoipa::path(post, path = "/v1/tasks", tag = "tasks", request_body = TaskRequest,
+    params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key and body gets the first answer again")),
+    responses((status = 201, description = "Accepted and stored", body = TaskView,
+        headers(("Location" = String, description = "Where the task is"),
+                ("Idempotent-Replayed" = String, description = "`true` when this is the first answer again")))))]
+pub async fn create(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    body: Body<TaskRequest>,
+) -> Result<Response, Error> {
+    let mut request = body.value;
+    request.idempotency_key = intake::key_of(key_header(&headers)?, request.idempotency_key.as_deref())?;
+    let key = request.idempotency_key.clone();
+    let config = app.config.current();
+    let intake = Intake { config: &config.config, caller: &caller, now_ms: clock::wall_ms() };
+    let depends_on = intake::ids_only(&request.depends_on)?;
+    let resolved = Resolved { id: TaskId(clock::new_id()), depends_on, retry_of: None };
+    let prepared = intake::prepare(&intake, request, resolved)?;
+    let key = key.map(|key| intake::idempotency(&prepared.new.flow.agent, &key, &body.bytes));
+    drop(config);
+    submit_one(&app, prepared, key).await
+}
+
+/// List tasks, newest first.
+#[utoipa::path(get, path = "/v1/tasks", tag = "tasks", params(ListParams),
+    responses((status = 200, description = "One page", body = ListPage<TaskView>)))]
+pub async fn list(
+    State(app): State<Arc<App>>,
+    Params(params): Params<ListParams>,
+) -> Result<Json<ListPage<TaskView>>, Error> {
+    let filter = params.filter()?;
+    let limit = params.limit.unwrap_or(PAGE_DEFAULT);
+    if !(1..=PAGE_MAX).contains(&limit) {
+        return Err(Invalid::new("limit", format!("must be from 1 to {PAGE_MAX}")).into());
+    }
+    let after = params.cursor.as_deref().map(|cursor| cursor.parse::<u64>()).transpose();
+    let after = after.map_err(|_| Invalid::new("cursor", "is not one that this server gave"))?;
+    let page = app.read(move |reader| reader.tasks(&filter, after, limit)).await?;
+    let items = page.items.into_iter().map(|doc| view::doc_view(&app, doc)).collect::<Result<_, _>>()?;
+    Ok(Json(ListPage { items, next_cursor: page.next.map(|seq| seq.to_string()) }))
+}
+
+#[derive(Deserialize, IntoParams, Default)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+#[into_params(parameter_in = Query, rename_all = "camelCase")]
+pub struct ListParams {
+    /// Tasks of this agent.
+    agent: Option<String>,
+    /// Tasks in any of these states, separated by commas.
+    state: Option<String>,
+    /// Tasks of this lane.
+    lane: Option<String>,
+    /// Tasks of this kind.
+    kind: Option<String>,
+    /// Tasks of this tier.
+    priority: Option<String>,
+    /// Tasks of this batch.
+    batch: Option<String>,
+    /// Submitted after this moment.
+    created_after: Option<String>,
+    /// Submitted before this moment.
+    created_before: Option<String>,
+    /// 1 to 1000; default 100.
+    limit: Option<usize>,
+    /// `nextCursor` of the page before.
+    cursor: Option<String>,
+}
+
+impl ListParams {
+    fn filter(&self) -> Result<Filter, Invalid> {
+        let states: Vec<TaskState> = parsed_list("state", self.state.as_deref())?;
+        let priority: Option<Priority> = self.priority.as_deref().map(|text| parsed("priority", text)).transpose()?;
+        let batch: Option<Id> = self.batch.as_deref().map(|text| parsed("batch", text)).transpose()?;
+        let time = |field: &str, text: Option<&str>| text.map(|text| parsed::<Timestamp>(field, text)).transpose();
+        Ok(Filter {
+            phases: states.into_iter().map(view::phase).collect(),
+            agent: self.agent.as_deref().map(Name::new),
+            lane: self.lane.as_deref().map(Name::new),
+            kind: self.kind.as_deref().map(Name::new),
+            tier: priority.map(intake::tier),
+            batch: batch.map(|id| runyard_core::ids::BatchId(id.0)),
+            created_after: time("createdAfter", self.created_after.as_deref())?.map(Timestamp::as_ms),
+            created_before: time("createdBefore", self.created_before.as_deref())?.map(Timestamp::as_ms),
+        })
+    }
+}
+
+/// Show one task.
+#[utoipa::path(get, path = "/v1/tasks/{id}", tag = "tasks", params(("id" = Id, Path)),
+    responses((status = 200, description = "The task", body = TaskView)))]
+pub async fn show(State(app): State<Arc<App>>, TaskPath(id): TaskPath) -> Result<Json<TaskView>, Error> {
+    let doc = task_doc(&app, id).await?;
+    Ok(Json(view::doc_view(&app, doc)?))
+}
+
+/// Change what may still be changed, until the task starts.
+#[utoipa::path(patch, path = "/v1/tasks/{id}", tag = "tasks", params(("id" = Id, Path)), request_body = ChangeRequest,
+    responses((status = 200, description = "The task as changed", body = TaskView)))]
+pub async fn change(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    TaskPath(id): TaskPath,
+    body: Body<ChangeRequest>,
+) -> Result<Json<TaskView>, Error> {
+    let doc = task_doc(&app, id).await?;
+    may_act(&caller, &doc)?;
+    let tier = body.value.priority.map(|asked| capped(&app, &doc.agent, intake::tier(asked)));
+    let change = Change {
+        tier,
+        rank: body.value.rank,
+        deadline: body.value.deadline.map(|deadline| deadline.map(Timestamp::as_ms)),
+        run_at: body.value.run_at.map(Timestamp::as_ms),
+    };
+    match app.handle.ask(|ticket| Event::Change { ticket, task: id, change }).await? {
+        Answer::Change(Ok(task)) => {
+            let doc = TaskDoc { task: *task, tier: tier.unwrap_or(doc.tier), ..doc };
+            Ok(Json(view::doc_view(&app, doc)?))
+        }
+        Answer::Change(Err(ChangeRefusal::NotFound)) => Err(not_found(id)),
+        Answer::Change(Err(refusal)) => Err(Error::Change(refusal)),
+        _ => Err(unexpected()),
+    }
+}
+
+/// Submit a copy of an ended task. It waits again only for those of its dependencies that are still live.
+#[utoipa::path(post, path = "/v1/tasks/{id}/retry", tag = "tasks", params(("id" = Id, Path)),
+    responses((status = 201, description = "The copy, with `retryOf`", body = TaskView)))]
+pub async fn retry(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    TaskPath(id): TaskPath,
+) -> Result<Response, Error> {
+    let doc = task_doc(&app, id).await?;
+    if !doc.task.phase().is_terminal() {
+        return Err(Error::StillLive(doc.task.phase()));
+    }
+    if doc.spec.is_none() {
+        return Err(Error::NoPayload);
+    }
+    let stored = view::stored_spec(&doc)?;
+    let now_ms = clock::wall_ms();
+    let parents = stored.depends_on.clone();
+    let depends_on = app.read(move |reader| live_of(reader, &parents)).await?;
+    let request = copy_of(&doc, stored, now_ms);
+    let config = app.config.current();
+    let intake = Intake { config: &config.config, caller: &caller, now_ms };
+    let resolved = Resolved { id: TaskId(clock::new_id()), depends_on, retry_of: Some(Id(id.0)) };
+    let prepared = intake::prepare(&intake, request, resolved)?;
+    drop(config);
+    submit_one(&app, prepared, None).await
+}
+
+/// Why does it wait, and what for?
+#[utoipa::path(get, path = "/v1/tasks/{id}/explain", tag = "tasks", params(("id" = Id, Path)),
+    responses((status = 200, description = "Each gate, and its place in line", body = ExplainView)))]
+pub async fn explain(State(app): State<Arc<App>>, TaskPath(id): TaskPath) -> Result<Json<ExplainView>, Error> {
+    match app.handle.ask(|ticket| Event::Explain { ticket, task: id }).await? {
+        Answer::Explained(Some(explanation)) => Ok(Json(view::explain_view(&explanation))),
+        Answer::Explained(None) => Err(not_found(id)),
+        _ => Err(unexpected()),
+    }
+}
+
+/// The task's own history, kept as long as the task.
+#[utoipa::path(get, path = "/v1/tasks/{id}/events", tag = "tasks", params(("id" = Id, Path)),
+    responses((status = 200, description = "Its steps, oldest first", body = ListPage<StepView>)))]
+pub async fn history(State(app): State<Arc<App>>, TaskPath(id): TaskPath) -> Result<Json<ListPage<StepView>>, Error> {
+    let doc = task_doc(&app, id).await?;
+    let items = doc.task.trail.steps().map(view::step_view).collect();
+    Ok(Json(ListPage { items, next_cursor: None }))
+}
+
+pub async fn task_doc(app: &App, id: TaskId) -> Result<TaskDoc, Error> {
+    app.read(move |reader| reader.task(id)).await?.ok_or_else(|| not_found(id))
+}
+
+pub fn not_found(id: TaskId) -> Error {
+    Error::NotFound { what: "task", id: Id(id.0).to_string() }
+}
+
+/// The core answers each event with the answer that belongs to it; anything else is a bug worth a 500.
+pub fn unexpected() -> Error {
+    Error::Internal("the scheduler gave an answer to another question".into())
+}
+
+pub fn may_act(caller: &Caller, doc: &TaskDoc) -> Result<(), Error> {
+    if caller.may_act_for(&doc.agent) { Ok(()) } else { Err(Error::ForeignAgent(doc.agent.to_string())) }
+}
+
+pub fn key_header(headers: &HeaderMap) -> Result<Option<&str>, Invalid> {
+    let value = headers.get(IDEMPOTENCY_KEY).map(HeaderValue::to_str).transpose();
+    value.map_err(|_| Invalid::new("Idempotency-Key", "must be printable ASCII"))
+}
+
+pub fn replayed(mut response: Response) -> Response {
+    response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
+    response
+}
+
+async fn submit_one(
+    app: &App,
+    prepared: Prepared,
+    idempotency: Option<runyard_core::event::Idempotency>,
+) -> Result<Response, Error> {
+    let Prepared { new, stored } = prepared;
+    let labels = Labels::of(&new.flow);
+    let submit = |ticket| {
+        Event::Submit(Submission { ticket, batch: None, mode: SubmitMode::All, items: vec![new], idempotency })
+    };
+    match app.handle.ask(submit).await? {
+        Answer::Submitted { items } => match items.into_iter().next() {
+            Some(Ok(Accepted { id, task: Some(task), .. })) => {
+                let view = view::task_view(app, &task, labels, stored, None);
+                Ok(created(id, Json(view).into_response()))
+            }
+            Some(Err(refusal)) => Err(Error::Refused(refusal)),
+            Some(Ok(_)) | None => Err(unexpected()),
+        },
+        Answer::Refused(refusal) => Err(Error::Refused(refusal)),
+        Answer::Replayed(FirstAnswer::Task { id, phase }) => {
+            let view = view::doc_view(app, task_doc(app, id).await?)?;
+            Ok(replayed(created(id, Json(view::as_first_answered(view, phase)).into_response())))
+        }
+        _ => Err(unexpected()),
+    }
+}
+
+fn created(id: TaskId, mut response: Response) -> Response {
+    *response.status_mut() = StatusCode::CREATED;
+    let location = format!("/v1/tasks/{}", Id(id.0));
+    if let Ok(location) = HeaderValue::from_str(&location) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}
+
+fn capped(app: &App, agent: &str, asked: Tier) -> Tier {
+    let config = app.config.current();
+    let highest = config.config.agents.get(agent).and_then(|agent| agent.max_priority);
+    highest.map_or(asked, |highest| asked.max(highest.into()))
+}
+
+fn live_of(reader: &dyn runyard_store::store::Reader, parents: &[Id]) -> runyard_store::store::Result<Vec<TaskId>> {
+    let mut live = Vec::new();
+    for parent in parents {
+        let id = TaskId(parent.0);
+        live.extend(reader.task(id)?.filter(|doc| !doc.task.phase().is_terminal()).map(|_| id));
+    }
+    Ok(live)
+}
+
+/// What was asked for then, asked for again; moments that have passed are left out.
+fn copy_of(doc: &TaskDoc, stored: StoredSpec, now_ms: u64) -> TaskRequest {
+    let policy = &doc.task.policy;
+    let shown = view::retry_spec(&policy.retry);
+    let retry = RetryRequest {
+        max_retries: Some(shown.max_retries),
+        backoff_ms: Some(shown.backoff_ms),
+        multiplier: Some(shown.multiplier),
+        max_backoff_ms: Some(shown.max_backoff_ms),
+        jitter: Some(shown.jitter),
+        on: Some(shown.on),
+    };
+    TaskRequest {
+        kind: Some(doc.kind.to_string()),
+        payload: stored.payload,
+        agent: Some(doc.agent.to_string()),
+        lane: Some(doc.lane.to_string()),
+        session: None,
+        sent_at: stored.sent_at,
+        priority: Some(view::priority(doc.tier)),
+        rank: Some(doc.task.rank),
+        depends_on: Vec::<Dependency>::new(),
+        on_dependency_failure: Some(view::on_dependency_failure(policy.on_dependency_failure)),
+        dependency_timeout_ms: stored.dependency_timeout_ms,
+        delay_ms: None,
+        run_at: None,
+        deadline: doc.task.deadline.filter(|deadline| *deadline > now_ms).map(Timestamp),
+        timeout_ms: Some(policy.timeout_ms),
+        retry: Some(retry),
+        resources: Some(stored.resources).filter(|resources| !resources.is_empty()),
+        limits: stored.limits,
+        place: Some(stored.place),
+        gates: stored.gates,
+        stall_ms: policy.stall_ms,
+        preemptible: Some(policy.preemptible),
+        ttl_ms: policy.ttl_ms,
+        callback_url: None,
+        metadata: stored.metadata,
+        tags: stored.tags,
+        name: stored.name,
+        idempotency_key: None,
+    }
+}

@@ -1,0 +1,68 @@
+//! `runyard serve`: a server with a log, a greeting and signals.
+
+use std::future::Future;
+use std::io::{self, Write};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::config::{Live, Sources};
+use crate::logging;
+use crate::server::{Error, ServeOptions, Server};
+
+/// Serves until SIGTERM or SIGINT, then drains. A second signal stops now.
+pub async fn serve(options: ServeOptions) -> Result<(), Error> {
+    let mut flags = options.flags.clone();
+    flags.remove("server");
+    // Read once more by the server; here only to know how to log before anything else happens.
+    let early = Sources { file: options.config.clone(), env: options.env.clone(), flags };
+    logging::init(&Live::load(early, Default::default())?.current().config.log)?;
+    let mut signals = Signals::new().map_err(|source| Error::Listen { listen: "signals".into(), source })?;
+    let server = Server::start(options).await?;
+    // Nobody reads it: that is no reason to stop.
+    let _ = greet(&server, &mut io::stdout().lock());
+    signals.next().await;
+    let drain = server.drain_time();
+    tracing::info!(target: "runyard::server", drain_ms = drain.as_millis() as u64, "stopping; a second signal stops now");
+    or_now(server.shutdown(drain), signals.next()).await;
+    Ok(())
+}
+
+async fn or_now(shutdown: impl Future<Output = ()>, second: impl Future<Output = ()>) {
+    tokio::select! {
+        () = shutdown => tracing::info!(target: "runyard::server", "stopped"),
+        () = second => tracing::warn!(target: "runyard::server", "stopped now; what ran is retried at the next start"),
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Signals> {
+        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn greet(server: &Server, out: &mut impl Write) -> io::Result<()> {
+    let Server { url, data_dir, key_file, .. } = server;
+    writeln!(out, "Runyard {} listens on {url}", env!("CARGO_PKG_VERSION"))?;
+    writeln!(out, "  data   {}", data_dir.display())?;
+    match key_file {
+        Some(path) => writeln!(out, "  key    {} (the command line on this machine finds it)", path.display())?,
+        None => writeln!(out, "  key    none asked for (--no-auth)")?,
+    }
+    writeln!(out, "\nTry, in another terminal:")?;
+    writeln!(out, "  runyard submit --wait -- echo hello")?;
+    writeln!(out, "  runyard watch")?;
+    writeln!(out, "  runyard stats")?;
+    out.flush()
+}

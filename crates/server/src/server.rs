@@ -1,0 +1,339 @@
+//! One server from start to stop.
+//!
+//! It listens first and recovers in the background, so that probes get an answer from the first moment; it stops by
+//! ending its streams at once, letting the scheduler hand its work back, and only then closing the door.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::serve::ListenerExt;
+use runyard_core::flow::Resources;
+use runyard_store::sqlite::{self, SqliteStore};
+use runyard_store::store::{self, Reader, Store};
+use runyard_wire::Id;
+use serde_json::{Map, Value};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::access::{self, ADMIN_KEY_FILE, KeyError, KeyRing, NewKey, Scope, write_key_file};
+use crate::app::{App, KeyMode, Keys, remember};
+use crate::clock;
+use crate::config::{self, Durability, Live, PATCH_SETTING, Sources, to_core, to_purge, watch_file};
+use crate::handle::{Handle, Readiness};
+use crate::logging;
+use crate::metrics::Metrics;
+use crate::observe::Observers;
+use crate::routes;
+use crate::scheduler::{self, Scheduler, SchedulerOptions};
+use crate::waiters::Waiters;
+
+pub const STORE_FILE: &str = "runyard.db";
+/// Tells the command line on the same machine where this server listens.
+pub const SERVER_FILE: &str = "server.json";
+/// Requests in flight get so long after the scheduler has stopped.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Debug, Default)]
+pub struct ServeOptions {
+    /// Created when it does not exist.
+    pub data: PathBuf,
+    pub config: Option<PathBuf>,
+    /// `--listen`, over everything else that names an address.
+    pub listen: Option<String>,
+    /// Ask for no key. Refused unless the address is loopback.
+    pub no_auth: bool,
+    /// Values as flags give them, in the shape of the configuration file.
+    pub flags: Map<String, Value>,
+    /// `RUNYARD_SECTION__KEY` as (name, value) pairs; [`ServeOptions::with_process_env`] takes the process's own.
+    pub env: Vec<(String, String)>,
+}
+
+impl ServeOptions {
+    pub fn new(data: impl Into<PathBuf>) -> ServeOptions {
+        ServeOptions { data: data.into(), ..ServeOptions::default() }
+    }
+
+    pub fn with_process_env(mut self) -> ServeOptions {
+        self.env = Sources::from_process(None).env;
+        self
+    }
+
+    fn sources(&self) -> Sources {
+        let mut flags = self.flags.clone();
+        if let Some(listen) = &self.listen {
+            let server = flags.entry("server").or_insert_with(|| Value::Object(Map::new()));
+            server["listen"] = Value::String(listen.clone());
+        }
+        Sources { file: self.config.clone(), env: self.env.clone(), flags }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the configuration is not valid")]
+    Config(#[from] config::Error),
+    #[error(transparent)]
+    Log(#[from] logging::Error),
+    #[error("--no-auth works on loopback only, and {listen} is not: anybody who reaches it could run programs here")]
+    NoAuthInPublic { listen: SocketAddr },
+    #[error("cannot listen on {listen}")]
+    Listen {
+        listen: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot use the data directory {}", path.display())]
+    Data {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot open the store in {}", path.display())]
+    Store {
+        path: PathBuf,
+        #[source]
+        source: store::Error,
+    },
+    #[error("the stored keys cannot be read")]
+    StoredKeys(#[source] serde_json::Error),
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    #[error(transparent)]
+    Scheduler(#[from] scheduler::Error),
+    #[error("a thread of the server ended early")]
+    Thread,
+}
+
+pub struct Server {
+    pub addr: SocketAddr,
+    pub url: String,
+    pub data_dir: PathBuf,
+    /// Where the admin key is, unless none is asked for.
+    pub key_file: Option<PathBuf>,
+    app: Arc<App>,
+    scheduler: Scheduler,
+    close: CancellationToken,
+    serving: JoinHandle<io::Result<()>>,
+}
+
+impl Server {
+    pub async fn start(options: ServeOptions) -> Result<Server, Error> {
+        let data_dir = data_dir(&options.data)?;
+        let sources = options.sources();
+        let fixed = Live::load(sources.clone(), Map::new())?;
+        let (listener, addr) = listen(&fixed.current().config.server.listen).await?;
+        if options.no_auth && !addr.ip().is_loopback() {
+            return Err(Error::NoAuthInPublic { listen: addr });
+        }
+        let store = open_store(&data_dir, fixed.current().config.store.durability).await?;
+        let reader = store.reader();
+        let live = Arc::new(with_patch(sources, &*reader, &data_dir, fixed)?);
+        let handle = Handle::new(reader.clone());
+        let (metrics, waiters) = (Arc::new(Metrics::default()), Arc::new(Waiters::default()));
+        let observers = Observers::new(metrics.clone(), waiters.clone(), &data_dir)
+            .map_err(|source| Error::Data { path: data_dir.clone(), source })?;
+        let keys = keys(&options, &*reader, &data_dir, &handle)?;
+        let scheduler = spawn_scheduler(store, &live, &data_dir, observers, handle.clone()).await?;
+        let app = Arc::new(App {
+            handle,
+            config: live,
+            keys,
+            metrics,
+            waiters,
+            worker: scheduler.worker().clone(),
+            data_dir: data_dir.clone(),
+            listen: addr,
+            stop: CancellationToken::new(),
+        });
+        let close = CancellationToken::new();
+        let serving = tokio::spawn(serve_http(listener, app.clone(), close.clone()));
+        spawn_watchers(&app);
+        let url = url_of(addr);
+        write_server_file(&data_dir, &url).map_err(|source| Error::Data { path: data_dir.clone(), source })?;
+        let key_file = (!options.no_auth).then(|| data_dir.join(ADMIN_KEY_FILE));
+        Ok(Server { addr, url, data_dir, key_file, app, scheduler, close, serving })
+    }
+
+    pub fn handle(&self) -> &Handle {
+        &self.app.handle
+    }
+
+    /// Returns when the scheduler has recovered and takes work. False when it stopped instead.
+    pub async fn ready(&self) -> bool {
+        let mut readiness = self.app.handle.readiness();
+        let known = readiness.wait_for(|state| *state != Readiness::Recovering).await;
+        known.is_ok_and(|state| *state != Readiness::Stopping)
+    }
+
+    /// Streams end at once, what runs has `drain` to end, the rest goes back to the queue; then the door closes.
+    pub async fn shutdown(self, drain: Duration) {
+        self.app.handle.set_readiness(Readiness::Stopping);
+        self.app.stop.cancel();
+        self.scheduler.stop(drain).await;
+        self.close.cancel();
+        let abort = self.serving.abort_handle();
+        if tokio::time::timeout(CLOSE_MAX, self.serving).await.is_err() {
+            abort.abort();
+        }
+        let _ = std::fs::remove_file(self.data_dir.join(SERVER_FILE));
+    }
+
+    pub fn drain_time(&self) -> Duration {
+        Duration::from_millis(self.app.config.current().config.server.drain_ms)
+    }
+}
+
+fn data_dir(path: &Path) -> Result<PathBuf, Error> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.and_then(|()| path.canonicalize()).map_err(|source| Error::Data { path: path.to_owned(), source })
+}
+
+async fn listen(listen: &str) -> Result<(TcpListener, SocketAddr), Error> {
+    let refused = |source| Error::Listen { listen: listen.to_owned(), source };
+    let listener = TcpListener::bind(listen).await.map_err(refused)?;
+    let addr = listener.local_addr().map_err(refused)?;
+    Ok((listener, addr))
+}
+
+async fn open_store(data_dir: &Path, durability: Durability) -> Result<SqliteStore, Error> {
+    let path = data_dir.join(STORE_FILE);
+    let durability = match durability {
+        Durability::Full => sqlite::Durability::Full,
+        Durability::Normal => sqlite::Durability::Normal,
+    };
+    let options = sqlite::Options { durability, ..sqlite::Options::default() };
+    let data_dir = data_dir.to_owned();
+    let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&path, options)).await;
+    opened.map_err(|_| Error::Thread)?.map_err(|source| Error::Store { path: data_dir, source })
+}
+
+/// The stored patch is laid over what was read. One that no longer fits (a file changed below it) is left out with a
+/// warning: a server that does not start cannot be patched back.
+fn with_patch(sources: Sources, reader: &dyn Reader, data_dir: &Path, without: Live) -> Result<Live, Error> {
+    let stored = reader.setting(PATCH_SETTING).map_err(|source| Error::Store { path: data_dir.to_owned(), source })?;
+    let Some(stored) = stored else { return Ok(without) };
+    let patched = serde_json::from_slice(&stored).ok().map(|patch| Live::load(sources, patch));
+    match patched {
+        Some(Ok(live)) => Ok(live),
+        Some(Err(error)) => {
+            tracing::warn!(target: "runyard::config", "the stored patch is left out, it does not fit any more: {error}");
+            Ok(without)
+        }
+        None => {
+            tracing::warn!(target: "runyard::config", "the stored patch is left out: it is no JSON object");
+            Ok(without)
+        }
+    }
+}
+
+/// The stored keys, with an admin key made where there is none.
+fn keys(options: &ServeOptions, reader: &dyn Reader, data_dir: &Path, handle: &Handle) -> Result<Keys, Error> {
+    if options.no_auth {
+        return Ok(Keys::new(KeyMode::Off, stored_keys(reader, data_dir)?));
+    }
+    let mut ring = stored_keys(reader, data_dir)?;
+    if !ring.has_admin() {
+        let new = NewKey {
+            id: Id(clock::new_id()).to_string(),
+            name: "admin".into(),
+            scopes: vec![Scope::Admin],
+            agents: None,
+            created_at_ms: clock::wall_ms(),
+        };
+        let (_, text) = ring.add(new)?;
+        // The file before the store: after a crash in between the next start makes another key, and nobody has lost one.
+        let path = data_dir.join(ADMIN_KEY_FILE);
+        write_key_file(&path, &text).map_err(|source| Error::Data { path, source })?;
+        tokio::spawn(keep_keys(handle.clone(), ring.clone()));
+    }
+    Ok(Keys::new(KeyMode::Required, ring))
+}
+
+fn stored_keys(reader: &dyn Reader, data_dir: &Path) -> Result<KeyRing, Error> {
+    let stored =
+        reader.setting(access::SETTING).map_err(|source| Error::Store { path: data_dir.to_owned(), source })?;
+    stored.map_or(Ok(KeyRing::default()), |bytes| KeyRing::from_json(&bytes).map_err(Error::StoredKeys))
+}
+
+/// The scheduler may still be recovering, so this is not waited for.
+async fn keep_keys(handle: Handle, ring: KeyRing) {
+    if let Err(error) = remember(&handle, &ring).await {
+        tracing::error!(target: "runyard::access", "the admin key could not be stored: {error}");
+    }
+}
+
+async fn spawn_scheduler(
+    store: SqliteStore,
+    live: &Arc<Live>,
+    data_dir: &Path,
+    observers: Observers,
+    handle: Handle,
+) -> Result<Scheduler, Error> {
+    let merged = live.current();
+    let config = &merged.config;
+    let purge_from = live.clone();
+    let options = SchedulerOptions {
+        store: Box::new(store),
+        config: Arc::new(to_core(config)),
+        purge: Box::new(move || to_purge(&purge_from.current().config)),
+        data_dir: data_dir.to_owned(),
+        grace_ms: config.worker.grace_ms.0,
+        capacity: capacity(&config.worker),
+        observer: Box::new(observers),
+    };
+    drop(merged);
+    // It waits for the processes of an earlier run to die.
+    let spawned = tokio::task::spawn_blocking(move || Scheduler::spawn(options, handle)).await;
+    Ok(spawned.map_err(|_| Error::Thread)??)
+}
+
+fn capacity(worker: &config::Worker) -> Resources {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    // Agents' work mostly waits, so a core takes four.
+    let cpu = worker.cpu.unwrap_or(4.0 * cores);
+    Resources { cpu_milli: (cpu * 1000.0) as u32, ram_mb: worker.ram_mb.unwrap_or_else(ram_mb), named: Vec::new() }
+}
+
+/// All of the machine's memory; a machine that does not say gets a modest guess.
+fn ram_mb() -> u32 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.and_then(|kib| u32::try_from(kib / 1024).ok()).unwrap_or(4096)
+}
+
+async fn serve_http(listener: TcpListener, app: Arc<App>, close: CancellationToken) -> io::Result<()> {
+    // Answers are small and waited for: gathering them costs 40 ms each.
+    let listener = listener.tap_io(|stream| {
+        let _ = stream.set_nodelay(true);
+    });
+    let closed = async move { close.cancelled().await };
+    axum::serve(listener, routes::router(app)).with_graceful_shutdown(closed).await
+}
+
+fn spawn_watchers(app: &Arc<App>) {
+    tokio::spawn(watch_file(app.config.clone(), app.handle.clone(), app.stop.clone()));
+    if logging::tasks_are_logged() {
+        tokio::spawn(logging::log_commits(app.handle.commits()));
+    }
+}
+
+/// A server that listens everywhere is reached here by loopback.
+fn url_of(addr: SocketAddr) -> String {
+    match addr.ip() {
+        ip if ip.is_unspecified() => format!("http://127.0.0.1:{}", addr.port()),
+        _ => format!("http://{addr}"),
+    }
+}
+
+fn write_server_file(data_dir: &Path, url: &str) -> io::Result<()> {
+    let (path, fresh) = (data_dir.join(SERVER_FILE), data_dir.join("server.json.new"));
+    let text = serde_json::json!({ "url": url, "pid": std::process::id() }).to_string();
+    std::fs::write(&fresh, text + "\n")?;
+    std::fs::rename(fresh, path)
+}

@@ -1,0 +1,334 @@
+//! How a task is shown: its row joined with what was stored of its request. Payload and result pass through as the
+//! bytes they are.
+
+use runyard_core::config::LANE_MAIN;
+use runyard_core::event::{Happening, Subject, TaskFacts};
+use runyard_core::explain::Explanation;
+use runyard_core::flow::FlowKey;
+use runyard_core::name::Name;
+use runyard_core::task::{Class, OnDependencyFailure, Phase, Retry, Stop, Task, Tier};
+use runyard_core::trail::{Step, StepKind};
+use runyard_store::store::TaskDoc;
+use runyard_wire as wire;
+use runyard_wire::{
+    ErrorView, EventView, ExplainView, GateView, Id, Json, PlaceInLine, RetrySpec, StepView, StoredSpec, TaskSpec,
+    TaskStatus, TaskView, Timestamp,
+};
+use serde_json::json;
+
+use crate::app::App;
+use crate::problem::Error;
+
+/// The part of a task's flow that is shown.
+pub struct Labels {
+    pub agent: Name,
+    pub lane: Name,
+    pub kind: Name,
+    pub tier: Tier,
+}
+
+impl Labels {
+    pub fn of(key: &FlowKey) -> Labels {
+        Labels { agent: key.agent.clone(), lane: key.lane.clone(), kind: key.shape.kind.clone(), tier: key.tier }
+    }
+}
+
+/// A task as the store has it.
+pub fn doc_view(app: &App, doc: TaskDoc) -> Result<TaskView, Error> {
+    let stored = stored_spec(&doc)?;
+    let result = doc.result.as_deref().map(json_of).transpose()?;
+    let labels = Labels { agent: doc.agent, lane: doc.lane, kind: doc.kind, tier: doc.tier };
+    Ok(task_view(app, &doc.task, labels, stored, result))
+}
+
+/// A rejection was recorded without its payload.
+pub fn stored_spec(doc: &TaskDoc) -> Result<StoredSpec, Error> {
+    let Some(spec) = &doc.spec else { return Ok(StoredSpec::default()) };
+    serde_json::from_slice(spec).map_err(|_| Error::Internal("a stored task cannot be read".into()))
+}
+
+pub fn task_view(app: &App, task: &Task, labels: Labels, stored: StoredSpec, result: Option<Json>) -> TaskView {
+    let config = app.config.current();
+    let falls_back = !config.config.lanes.contains_key(&*labels.lane);
+    let status = TaskStatus {
+        id: Id(task.id.0),
+        state: state(task.phase()),
+        reason: reason(task, falls_back, &labels.lane),
+        lane_in_force: falls_back.then(|| LANE_MAIN.to_owned()),
+        attempts: task.n_runs,
+        retries_left: if task.phase().is_terminal() { 0 } else { task.retries_left() },
+        worker: task.worker.map(|id| app.worker_name(id)),
+        batch_id: task.batch.map(|id| Id(id.0)),
+        retry_of: stored.retry_of,
+        result,
+        error: task
+            .error
+            .as_ref()
+            .map(|error| ErrorView { class: class(error.class), message: error.message.to_string() }),
+        execution_ms: task.finished_at.zip(task.started_at).map(|(end, start)| end.saturating_sub(start)),
+        progress: progress(app, task),
+        created_at: Timestamp(task.created_at),
+        queued_at: task.queued_at.map(Timestamp),
+        assigned_at: task.assigned_at.map(Timestamp),
+        started_at: task.started_at.map(Timestamp),
+        finished_at: task.finished_at.map(Timestamp),
+    };
+    TaskView { status, spec: spec(task, labels, stored) }
+}
+
+fn spec(task: &Task, labels: Labels, stored: StoredSpec) -> TaskSpec {
+    let policy = &task.policy;
+    TaskSpec {
+        kind: labels.kind.to_string(),
+        payload: stored.payload,
+        agent: labels.agent.to_string(),
+        lane: labels.lane.to_string(),
+        sent_at: stored.sent_at,
+        priority: priority(labels.tier),
+        rank: task.rank,
+        depends_on: stored.depends_on,
+        on_dependency_failure: on_dependency_failure(policy.on_dependency_failure),
+        dependency_timeout_ms: stored.dependency_timeout_ms,
+        delay_ms: stored.delay_ms,
+        run_at: task.run_at.map(Timestamp),
+        deadline: task.deadline.map(Timestamp),
+        timeout_ms: policy.timeout_ms,
+        retry: retry_spec(&policy.retry),
+        resources: stored.resources,
+        limits: stored.limits,
+        place: stored.place,
+        gates: stored.gates,
+        stall_ms: policy.stall_ms,
+        preemptible: policy.preemptible,
+        ttl_ms: policy.ttl_ms,
+        callback_url: stored.callback_url,
+        metadata: stored.metadata,
+        tags: stored.tags,
+        name: stored.name,
+        idempotency_key: stored.idempotency_key,
+    }
+}
+
+/// The first answer again, whatever became of the task since.
+pub fn as_first_answered(mut view: TaskView, phase: Phase) -> TaskView {
+    let status = &mut view.status;
+    status.state = state(phase);
+    status.reason = String::new();
+    status.attempts = 0;
+    status.retries_left = view.spec.retry.max_retries;
+    status.worker = None;
+    status.result = None;
+    status.error = None;
+    status.execution_ms = None;
+    status.progress = None;
+    status.queued_at = status.queued_at.filter(|_| phase == Phase::Queued);
+    status.assigned_at = None;
+    status.started_at = None;
+    status.finished_at = None;
+    view
+}
+
+fn reason(task: &Task, falls_back: bool, lane: &str) -> String {
+    if task.reason.is_empty() && falls_back {
+        return format!("lane `{lane}` is not configured: it runs in `{LANE_MAIN}`");
+    }
+    task.reason.to_string()
+}
+
+fn progress(app: &App, task: &Task) -> Option<wire::Progress> {
+    if !task.phase().is_held() {
+        return None;
+    }
+    app.worker.progress(task.id).map(wire_progress)
+}
+
+pub fn wire_progress(progress: runyard_worker::Progress) -> wire::Progress {
+    wire::Progress { fraction: progress.fraction, message: progress.message }
+}
+
+fn json_of(bytes: &[u8]) -> Result<Json, Error> {
+    let text = String::from_utf8(bytes.to_vec()).map_err(|_| Error::Internal("a stored result is no text".into()))?;
+    Json::from_text(text).map_err(|_| Error::Internal("a stored result is no JSON".into()))
+}
+
+pub fn state(phase: Phase) -> wire::TaskState {
+    match phase {
+        Phase::Waiting => wire::TaskState::Waiting,
+        Phase::Scheduled => wire::TaskState::Scheduled,
+        Phase::Queued => wire::TaskState::Queued,
+        Phase::Assigned => wire::TaskState::Assigned,
+        Phase::Running => wire::TaskState::Running,
+        Phase::Completed => wire::TaskState::Completed,
+        Phase::Failed => wire::TaskState::Failed,
+        Phase::Cancelled => wire::TaskState::Cancelled,
+        Phase::Rejected => wire::TaskState::Rejected,
+    }
+}
+
+pub fn phase(state: wire::TaskState) -> Phase {
+    Phase::ALL.into_iter().find(|phase| self::state(*phase) == state).expect("each state has its phase")
+}
+
+pub fn priority(tier: Tier) -> wire::Priority {
+    match tier {
+        Tier::Critical => wire::Priority::Critical,
+        Tier::High => wire::Priority::High,
+        Tier::Normal => wire::Priority::Normal,
+        Tier::Low => wire::Priority::Low,
+    }
+}
+
+pub fn class(class: Class) -> wire::Class {
+    match class {
+        Class::Task => wire::Class::Task,
+        Class::Timeout => wire::Class::Timeout,
+        Class::Lost => wire::Class::Lost,
+        Class::Quota => wire::Class::Quota,
+        Class::Permanent => wire::Class::Permanent,
+        Class::Deadline => wire::Class::Deadline,
+    }
+}
+
+pub fn on_dependency_failure(asked: OnDependencyFailure) -> wire::OnDependencyFailure {
+    match asked {
+        OnDependencyFailure::Cancel => wire::OnDependencyFailure::Cancel,
+        OnDependencyFailure::Fail => wire::OnDependencyFailure::Fail,
+        OnDependencyFailure::Run => wire::OnDependencyFailure::Run,
+    }
+}
+
+pub fn retry_spec(retry: &Retry) -> RetrySpec {
+    RetrySpec {
+        max_retries: retry.max_retries,
+        backoff_ms: retry.backoff_ms,
+        multiplier: f64::from(retry.multiplier_milli) / 1000.0,
+        max_backoff_ms: retry.backoff_ms_max,
+        jitter: f64::from(retry.jitter_milli) / 1000.0,
+        on: Class::ALL.into_iter().filter(|class| retry.on & class.bit() != 0).map(class).collect(),
+    }
+}
+
+pub fn step_view(step: Step) -> StepView {
+    let code = step.detail.checked_sub(1);
+    let detail = code.and_then(|code| match step.kind {
+        StepKind::Stopping => Stop::from_code(code).map(Stop::as_str),
+        _ => Class::from_code(code).map(Class::as_str),
+    });
+    StepView {
+        step: step.kind.as_str().to_owned(),
+        at: Timestamp(step.at_ms),
+        attempt: step.attempt,
+        detail: detail.map(str::to_owned),
+    }
+}
+
+pub fn event_view(id: String, happening: &Happening) -> EventView {
+    let mut view = EventView {
+        id,
+        kind: happening.kind.as_str().to_owned(),
+        at: Timestamp(happening.at_ms),
+        task: None,
+        agent: None,
+        lane: None,
+        task_kind: None,
+        priority: None,
+        batch: None,
+        attempt: None,
+        class: None,
+        reason: None,
+        data: None,
+    };
+    match &happening.subject {
+        Subject::Task(facts) => add_facts(&mut view, facts),
+        Subject::Batch(batch) => {
+            view.batch = Some(Id(batch.id.0));
+            let counts = json!({
+                "total": batch.n_total,
+                "completed": batch.n_completed,
+                "failed": batch.n_failed,
+                "cancelled": batch.n_cancelled,
+            });
+            view.data = Some(counts.into());
+        }
+        Subject::Worker { worker, name } => {
+            view.data = Some(json!({ "worker": Id(worker.0), "name": name.as_str() }).into());
+        }
+        Subject::Config => {}
+    }
+    view
+}
+
+fn add_facts(view: &mut EventView, facts: &TaskFacts) {
+    view.task = Some(Id(facts.task.0));
+    view.agent = Some(facts.agent.to_string());
+    view.lane = Some(facts.lane.to_string());
+    view.task_kind = Some(facts.kind.to_string());
+    view.priority = Some(priority(facts.tier));
+    view.batch = facts.batch.map(|id| Id(id.0));
+    view.attempt = Some(facts.attempt).filter(|attempt| *attempt > 0);
+    view.class = facts.class.map(class);
+    view.reason = Some(facts.reason.to_string()).filter(|reason| !reason.is_empty());
+    view.data = facts.elapsed_ms.map(|ms| json!({ "elapsedMs": ms }).into());
+}
+
+pub fn explain_view(explanation: &Explanation) -> ExplainView {
+    let gates = explanation.gates.iter().map(|gate| GateView {
+        kind: gate.kind.to_owned(),
+        name: gate.name.to_string(),
+        open: gate.open,
+        current: gate.current,
+        limit: gate.limit,
+        holders: gate.holders.iter().map(|id| Id(id.0)).collect(),
+        since: gate.since_ms.map(Timestamp),
+        opens_at: gate.opens_at_ms.map(Timestamp),
+        detail: gate.detail.to_string(),
+    });
+    let place = explanation.ahead.map(|ahead| PlaceInLine {
+        ahead: ahead.n,
+        at_least: ahead.at_least,
+        next_served: explanation.next.map(|id| Id(id.0)),
+    });
+    ExplainView {
+        task: Id(explanation.task.0),
+        state: state(explanation.phase),
+        reason: explanation.reason.to_string(),
+        summary: summary(explanation),
+        gates: gates.collect(),
+        place,
+    }
+}
+
+/// The answer in one sentence: the first closed gate decides, the others are in the list.
+fn summary(explanation: &Explanation) -> String {
+    let phase = explanation.phase;
+    if phase.is_terminal() {
+        return format!("It has ended: {}.", phase.as_str());
+    }
+    if phase.is_held() {
+        return match explanation.reason.as_ref() {
+            "" => format!("It is {}.", phase.as_str()),
+            reason => format!("It is {}: {reason}.", phase.as_str()),
+        };
+    }
+    let closed: Vec<_> = explanation.closed().collect();
+    let Some(first) = closed.first() else {
+        return match explanation.ahead {
+            Some(ahead) if ahead.n > 0 => {
+                format!(
+                    "It waits for its turn: {}{} go before it.",
+                    if ahead.at_least { "at least " } else { "" },
+                    ahead.n
+                )
+            }
+            _ => "Nothing holds it back: it starts as soon as it is its turn.".to_owned(),
+        };
+    };
+    let what = if first.name.is_empty() { first.kind.to_owned() } else { format!("{} `{}`", first.kind, first.name) };
+    let used = match (first.current, first.limit) {
+        (Some(current), Some(limit)) => format!(" ({current} of {limit})"),
+        _ => String::new(),
+    };
+    let detail = if first.detail.is_empty() { String::new() } else { format!(": {}", first.detail) };
+    let more = if closed.len() > 1 { format!("; {} more closed", closed.len() - 1) } else { String::new() };
+    format!("It waits for {what}{used}{detail}{more}.")
+}

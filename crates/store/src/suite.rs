@@ -1,0 +1,103 @@
+//! What every driver must do, as a library: each rule is a function, named for what it demands. A driver's test file
+//! says how to make a store and calls [`store_suite!`](crate::store_suite), which turns each rule into a test.
+
+pub mod fixture;
+mod reads;
+mod retention;
+mod writes;
+
+use crate::store::Store;
+
+pub use reads::*;
+pub use retention::*;
+pub use writes::*;
+
+/// How a driver's stores are made.
+pub trait Harness {
+    /// An empty store that shares nothing with any other.
+    fn fresh(&mut self) -> Box<dyn Store>;
+
+    /// Closes the store and opens its content again, as a restart does.
+    fn reopen(&mut self, store: Box<dyn Store>) -> Box<dyn Store>;
+}
+
+/// Names each rule once: for tests of their own, and for [`exercise`].
+macro_rules! rules {
+    ($($rule:ident)*) => {
+        /// Every rule in turn, for a caller that has no test harness of its own.
+        pub fn exercise(harness: &mut dyn Harness) {
+            $($rule(harness);)*
+        }
+
+        /// One test for each rule; the argument makes a [`Harness`](crate::suite::Harness).
+        #[macro_export]
+        macro_rules! store_suite {
+            ($make:expr) => {
+                $(
+                    #[test]
+                    fn $rule() {
+                        $crate::suite::$rule(&mut $make);
+                    }
+                )*
+            };
+        }
+    };
+}
+
+rules! {
+    an_empty_store_loads_empty
+    each_load_raises_the_epoch
+    the_salt_is_given_once
+    clocks_and_numbers_are_kept
+    a_task_comes_back_as_it_was_written
+    every_state_comes_back_as_it_was_written
+    committed_rows_survive_a_reopen
+    an_update_with_a_stale_guard_changes_nothing
+    an_update_of_no_row_is_a_conflict
+    a_second_insert_is_a_conflict
+    an_edge_to_no_child_is_a_conflict
+    a_second_batch_is_a_conflict
+    a_second_key_is_a_conflict
+    a_change_of_no_batch_is_a_conflict
+    a_failed_commit_leaves_no_trace
+    an_old_epoch_is_fenced
+    a_result_stays_until_another_comes
+    a_new_tier_follows_into_the_row
+    counts_add_up
+    flows_without_live_tasks_are_not_loaded
+    load_gives_held_tasks_and_their_batches
+    releases_are_kept_until_removed
+    a_release_both_removed_and_added_stays
+    rates_and_settings_take_their_last_value
+    happenings_are_numbered_by_commit
+    happening_numbers_go_on_after_a_reopen
+    queued_rows_come_in_rank_then_submit_order
+    a_flow_says_whether_there_is_more
+    the_oldest_is_found_whatever_its_rank
+    only_queued_tasks_are_in_a_flow
+    dues_page_in_order_without_gaps
+    an_ended_task_is_not_due
+    children_are_released_in_submit_order
+    an_edge_removed_releases_nobody
+    members_are_released_that_wait_for_a_place
+    specs_come_in_the_order_asked
+    tasks_ahead_are_counted_up_to_the_limit
+    fetch_leaves_out_what_does_not_exist
+    a_key_comes_back_with_its_first_hash
+    a_list_is_newest_first_and_pages_without_gaps
+    a_list_shows_only_what_passes_its_filter
+    a_list_of_a_batch_shows_its_members
+    a_list_by_time_is_bounded_on_both_sides
+    a_batch_comes_back_with_its_spec
+    purge_keeps_live_tasks
+    purge_takes_ended_tasks_after_their_time
+    purge_follows_a_tasks_own_ttl
+    purge_keeps_a_parent_that_is_being_released
+    purge_works_in_chunks_until_done
+    purge_takes_edges_along
+    purge_keeps_a_batch_as_long_as_a_member
+    purge_keeps_a_key_as_long_as_its_task
+    purge_keeps_a_young_key_without_its_task
+    purge_takes_old_happenings
+    purge_keeps_the_log_under_its_size
+}

@@ -1,0 +1,207 @@
+//! Rows to write, and a store that keeps its own numbers.
+
+use runyard_core::batch::Batch;
+use runyard_core::event::{FirstAnswer, Happening, HappeningKind, Idempotency, IdempotencyRow, Subject, TaskFacts};
+use runyard_core::flow::{FlowKey, Place, Resources, Shape};
+use runyard_core::ids::{BatchId, FlowId, TaskId, Token, WorkerId};
+use runyard_core::name::Blob;
+use runyard_core::now::Now;
+use runyard_core::task::{Lease, Phase, Policy, State, Task, Tier};
+use runyard_core::trail::Trail;
+use runyard_core::write::{Insert, Meta, Update, WriteSet};
+
+use crate::store::{Purge, Reader, Result, Store, TaskDoc};
+
+/// A store with the meta row that its next commit writes.
+pub struct Fixture {
+    pub store: Box<dyn Store>,
+    pub meta: Meta,
+}
+
+impl Fixture {
+    pub fn new(mut store: Box<dyn Store>) -> Fixture {
+        let meta = store.load(1).expect("a store loads").meta;
+        Fixture { store, meta }
+    }
+
+    /// Fills in the meta row and commits.
+    pub fn try_commit(&mut self, writes: WriteSet) -> Result<u64> {
+        self.store.commit(&WriteSet { meta: self.meta, ..writes })
+    }
+
+    pub fn commit(&mut self, writes: WriteSet) -> u64 {
+        self.try_commit(writes).expect("a valid commit succeeds")
+    }
+
+    pub fn insert(&mut self, tasks: impl IntoIterator<Item = Task>) {
+        let inserts = tasks.into_iter().map(insert).collect();
+        self.commit(WriteSet { inserts, ..WriteSet::default() });
+    }
+
+    /// Writes the task over what is stored of it now.
+    pub fn update(&mut self, task: Task) {
+        let from = self.guard(task.id);
+        self.commit(WriteSet { updates: vec![update(task, from)], ..WriteSet::default() });
+    }
+
+    pub fn guard(&self, id: TaskId) -> (Phase, u32) {
+        let task = self.doc(id).expect("the task exists").task;
+        (task.phase(), task.attempt)
+    }
+
+    pub fn doc(&self, id: TaskId) -> Option<TaskDoc> {
+        self.reader().task(id).expect("a task reads")
+    }
+
+    pub fn task(&self, id: TaskId) -> Task {
+        self.doc(id).expect("the task exists").task
+    }
+
+    pub fn reader(&self) -> std::sync::Arc<dyn Reader> {
+        self.store.reader()
+    }
+
+    /// Purges until nothing is left to do; gives what went.
+    pub fn purge(&mut self, wall_ms: u64, purge: &Purge) -> Vec<TaskId> {
+        let now = Now { wall_ms, steady_ms: 0 };
+        let mut gone = Vec::new();
+        loop {
+            let purged = self.store.purge(now, purge).expect("a purge succeeds");
+            gone.extend(purged.tasks);
+            if purged.rest == runyard_core::event::Rest::Done {
+                gone.sort();
+                return gone;
+            }
+        }
+    }
+}
+
+pub fn id(seq: u64) -> TaskId {
+    TaskId(u128::from(seq) + 1000)
+}
+
+pub fn batch_id(n: u64) -> BatchId {
+    BatchId(u128::from(n) + 5000)
+}
+
+/// Queued in flow 1, created at `seq` milliseconds.
+pub fn task(seq: u64) -> Task {
+    Task {
+        id: id(seq),
+        seq,
+        flow: FlowId(1),
+        rank: 0,
+        batch: None,
+        policy: Policy::default(),
+        state: State::Queued { since_ms: 5 },
+        reason: "".into(),
+        attempt: 0,
+        n_runs: 0,
+        retries_used: 0,
+        n_lost: 0,
+        n_quota: 0,
+        n_preempted: 0,
+        n_deps_open: 0,
+        has_children: false,
+        has_place: false,
+        error: None,
+        worker: None,
+        created_at: seq,
+        run_at: None,
+        deadline: None,
+        dependency_deadline: None,
+        queued_at: None,
+        assigned_at: None,
+        started_at: None,
+        finished_at: None,
+        trail: Trail::default(),
+    }
+}
+
+pub fn in_state(state: State, task: Task) -> Task {
+    Task { state, ..task }
+}
+
+pub fn in_flow(flow: u64, task: Task) -> Task {
+    Task { flow: FlowId(flow), ..task }
+}
+
+pub fn ranked(rank: i32, task: Task) -> Task {
+    Task { rank, ..task }
+}
+
+pub fn ended(at_ms: u64, task: Task) -> Task {
+    Task { state: State::Completed, finished_at: Some(at_ms), ..task }
+}
+
+pub fn member(batch: BatchId, task: Task) -> Task {
+    Task { batch: Some(batch), ..task }
+}
+
+pub fn lease() -> Lease {
+    Lease { worker: WorkerId(9), token: Token(u64::MAX - 3), order: 4, since_ms: 77, stop: None }
+}
+
+pub fn key(agent: &str) -> FlowKey {
+    let shape = Shape { kind: "noop".into(), resources: Resources::default(), place: Place::default() };
+    FlowKey { agent: agent.into(), lane: "main".into(), tier: Tier::Normal, shape, gates: Vec::new() }
+}
+
+pub fn insert(task: Task) -> Insert {
+    let spec = Some(blob(format!("spec of {}", task.seq)));
+    Insert { task, key: key("ada").into(), spec, result: None }
+}
+
+pub fn update(task: Task, from: (Phase, u32)) -> Update {
+    Update { task, from, key: None, result: None }
+}
+
+pub fn batch(id: BatchId) -> Batch {
+    Batch {
+        id,
+        parallelism: Some(2),
+        n_total: 3,
+        n_completed: 1,
+        n_failed: 0,
+        n_cancelled: 0,
+        n_places: 1,
+        n_waiting: 1,
+        created_at: 10,
+        finished_at: None,
+    }
+}
+
+pub fn idempotency(name: &str, answer: FirstAnswer, created_at: u64) -> IdempotencyRow {
+    let key = Idempotency { agent: "ada".into(), key: name.into(), hash: u64::MAX - 1 };
+    IdempotencyRow { key, answer, created_at }
+}
+
+pub fn happening(kind: HappeningKind, task: &Task) -> Happening {
+    let FlowKey { agent, lane, tier, shape, .. } = key("ada");
+    let facts = TaskFacts {
+        task: task.id,
+        agent,
+        lane,
+        kind: shape.kind,
+        tier,
+        batch: task.batch,
+        attempt: task.attempt,
+        class: None,
+        reason: "".into(),
+        elapsed_ms: Some(3),
+    };
+    Happening { kind, at_ms: task.created_at, subject: Subject::Task(facts) }
+}
+
+pub fn blob(text: impl AsRef<[u8]>) -> Blob {
+    Blob::from(text.as_ref())
+}
+
+/// Keeps everything for ever; rules change what they are about.
+pub const KEEP: Purge = Purge {
+    retention_ms: u64::MAX,
+    keys_ms_min: u64::MAX,
+    happenings_ms: u64::MAX,
+    happenings_bytes_max: u64::MAX,
+    limit: 1000,
+};

@@ -1,0 +1,453 @@
+//! Random commits, purges and restarts, applied to memory and to SQLite; every read must agree after every step. A
+//! failure names its seed; `RUNYARD_LOCKSTEP_SEED` runs that one alone, `RUNYARD_LOCKSTEP_SEEDS` sets how many.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use runyard_core::batch::Batch;
+use runyard_core::event::{Due, FirstAnswer, HappeningKind, ParentEnd, Release, Rest};
+use runyard_core::hash::mix;
+use runyard_core::ids::{BatchId, FlowId, TaskId};
+use runyard_core::now::{Clock, Now};
+use runyard_core::task::{Delay, Phase, Policy, State, Task, Tier, Wait};
+use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, Insert, Meta, Needs, Update, WriteSet};
+use runyard_store::memory::MemoryStore;
+use runyard_store::sqlite::{Durability, Options, SqliteStore};
+use runyard_store::store::{Error, Filter, FlowWant, Purge, Reader, Store};
+use runyard_store::suite::fixture;
+use tempfile::TempDir;
+
+const STEPS: usize = 60;
+
+#[test]
+fn memory_and_sqlite_agree_on_every_read() {
+    if let Ok(seed) = std::env::var("RUNYARD_LOCKSTEP_SEED") {
+        return Lockstep::new(seed.parse().unwrap()).run();
+    }
+    let n_seeds = std::env::var("RUNYARD_LOCKSTEP_SEEDS").map_or(40, |n| n.parse().unwrap());
+    for seed in 0..n_seeds {
+        let run = std::panic::catch_unwind(|| Lockstep::new(seed).run());
+        assert!(run.is_ok(), "they disagree: RUNYARD_LOCKSTEP_SEED={seed} shows it again");
+    }
+}
+
+struct Lockstep {
+    dice: Dice,
+    dir: TempDir,
+    memory: MemoryStore,
+    sqlite: Option<SqliteStore>,
+    meta: Meta,
+    /// What the writer believes, as a core would.
+    tasks: BTreeMap<u64, Task>,
+    batches: BTreeMap<BatchId, Batch>,
+    n_keys: u64,
+}
+
+impl Lockstep {
+    fn new(seed: u64) -> Lockstep {
+        let dir = tempfile::tempdir().unwrap();
+        let (sqlite, memory) = (Some(open(&dir)), MemoryStore::new());
+        let (tasks, batches) = (BTreeMap::new(), BTreeMap::new());
+        let mut lockstep =
+            Lockstep { dice: Dice(mix(seed)), dir, memory, sqlite, meta: Meta::default(), tasks, batches, n_keys: 0 };
+        lockstep.meta.now.wall_ms = 1000;
+        lockstep.reload();
+        lockstep
+    }
+
+    fn run(mut self) {
+        for _ in 0..STEPS {
+            match self.dice.below(20) {
+                0 => self.reload(),
+                1 => {
+                    self.sqlite = None;
+                    self.sqlite = Some(open(&self.dir));
+                    self.reload();
+                }
+                2 | 3 => self.purge(),
+                4 => self.refused(),
+                _ => self.commit(),
+            }
+            self.compare();
+        }
+    }
+
+    fn stores(&mut self) -> [&mut dyn Store; 2] {
+        [&mut self.memory, self.sqlite.as_mut().expect("it is only closed to be opened again")]
+    }
+
+    /// Asks both and gives the one answer.
+    fn both<T: Debug>(&mut self, what: &str, ask: impl Fn(&mut dyn Store) -> T) -> T {
+        let [memory, sqlite] = self.stores();
+        let (expected, answer) = (ask(memory), ask(sqlite));
+        assert_eq!(format!("{answer:?}"), format!("{expected:?}"), "{what}");
+        expected
+    }
+
+    fn both_readers<T: Debug>(&mut self, what: &str, ask: impl Fn(&dyn Reader) -> T) -> T {
+        self.both(what, |store| ask(&*store.reader()))
+    }
+
+    fn reload(&mut self) {
+        let salt = self.dice.next();
+        let loaded = self.both("load", |store| store.load(salt).unwrap());
+        self.meta.epoch = loaded.meta.epoch;
+        self.meta.salt = loaded.meta.salt;
+    }
+
+    fn commit(&mut self) {
+        self.meta.now.wall_ms += self.dice.below(500);
+        let writes = self.writes();
+        self.both("commit", |store| store.commit(&writes).unwrap());
+        for task in writes.inserts.iter().map(|i| &i.task).chain(writes.updates.iter().map(|u| &u.task)) {
+            self.tasks.insert(task.seq, task.clone());
+        }
+        for batch in writes.batches_added.iter().map(|(batch, _)| batch).chain(&writes.batches_put) {
+            self.batches.insert(batch.id, batch.clone());
+        }
+    }
+
+    /// A commit with one thing wrong in it.
+    fn refused(&mut self) {
+        let (meta, n_keys) = (self.meta, self.n_keys);
+        let mut writes = self.writes();
+        (self.meta, self.n_keys) = (meta, n_keys);
+        let known = self.some_task();
+        match (self.dice.below(3), known) {
+            (0, Some(task)) => writes.inserts.push(fixture::insert(task)),
+            (1, Some(task)) => {
+                let from = (task.phase(), task.attempt + 1);
+                writes.updates.push(fixture::update(task, from));
+            }
+            _ => writes.meta.epoch -= 1,
+        }
+        self.both("refusal", |store| match store.commit(&writes) {
+            Err(Error::Conflict { task, .. }) => format!("conflict {task:?}"),
+            Err(Error::Fenced { ours, theirs }) => format!("fenced {ours} {theirs}"),
+            other => panic!("this commit must be refused: {other:?}"),
+        });
+    }
+
+    fn purge(&mut self) {
+        let purge = Purge {
+            retention_ms: self.dice.below(6000),
+            keys_ms_min: self.dice.below(6000),
+            happenings_ms: self.dice.below(8000),
+            happenings_bytes_max: self.dice.below(6000),
+            limit: 1 + self.dice.below(7) as usize,
+        };
+        let now = Now { wall_ms: self.meta.now.wall_ms, steady_ms: 0 };
+        let gone = self.both("purge", |store| {
+            let mut gone = Vec::new();
+            loop {
+                let purged = store.purge(now, &purge).unwrap();
+                gone.extend(purged.tasks);
+                if purged.rest == Rest::Done {
+                    gone.sort();
+                    return gone;
+                }
+            }
+        });
+        self.tasks.retain(|_, task| !gone.contains(&task.id));
+        // A batch that went cannot be changed any more.
+        let memory = self.memory.reader();
+        self.batches.retain(|&id, _| memory.batch(id).unwrap().is_some());
+    }
+
+    fn writes(&mut self) -> WriteSet {
+        let mut writes = WriteSet::default();
+        if self.dice.one_in(4) {
+            let id = BatchId(u128::from(self.dice.next()));
+            writes.batches_added.push((fixture::batch(id), fixture::blob("batch spec")));
+        }
+        for _ in 0..self.dice.below(6) {
+            let insert = self.insert(&writes.batches_added);
+            writes.inserts.push(insert);
+        }
+        for task in self.some_tasks(5) {
+            writes.updates.push(self.update(task));
+        }
+        self.write_links(&mut writes);
+        self.write_rest(&mut writes);
+        writes.meta = self.meta;
+        writes
+    }
+
+    fn insert(&mut self, new_batches: &[(Batch, runyard_core::name::Blob)]) -> Insert {
+        let seq = self.meta.next_seq;
+        self.meta.next_seq += 1 + self.dice.below(2);
+        let mut task = fixture::task(seq);
+        task.id = TaskId(u128::from(self.dice.next()) << 64 | u128::from(seq));
+        task.created_at = self.meta.now.wall_ms;
+        task.flow = FlowId(1 + self.dice.below(4));
+        task.rank = if self.dice.one_in(2) { 0 } else { self.dice.below(5) as i32 - 2 };
+        task.batch = new_batches.first().map(|(batch, _)| batch.id).or_else(|| self.some_batch().map(|batch| batch.id));
+        task.deadline = self.dice.some(9000);
+        if self.dice.one_in(3) {
+            task.policy = Policy { ttl_ms: self.dice.some(4000), preemptible: true, ..task.policy };
+        }
+        task.state = self.state();
+        let task = self.dated(task);
+        let mut key = fixture::key(["ada", "bob", "cy"][self.dice.below(3) as usize]);
+        key.tier = Tier::ALL[self.dice.below(4) as usize];
+        let result = self.dice.one_in(4).then(|| fixture::blob("early"));
+        let spec = (task.phase() != Phase::Rejected).then(|| fixture::blob(format!("spec {seq}")));
+        Insert { task, key: key.into(), spec, result }
+    }
+
+    fn update(&mut self, task: Task) -> Update {
+        let from = (task.phase(), task.attempt);
+        let mut task = Task { state: self.state(), ..task };
+        task.attempt += self.dice.below(2) as u32;
+        task.reason = if self.dice.one_in(3) { "because".into() } else { "".into() };
+        let mut key = None;
+        if self.dice.one_in(5) {
+            task.flow = FlowId(1 + self.dice.below(4));
+            task.rank = self.dice.below(3) as i32;
+            key = Some(fixture::key("moved").into());
+        }
+        let result = self.dice.one_in(3).then(|| fixture::blob(format!("result {}", task.attempt)));
+        Update { task: self.dated(task), from, key, result }
+    }
+
+    /// An ended task says when.
+    fn dated(&mut self, task: Task) -> Task {
+        let finished_at = task.phase().is_terminal().then_some(self.meta.now.wall_ms);
+        Task { finished_at, ..task }
+    }
+
+    fn state(&mut self) -> State {
+        match self.dice.below(12) {
+            0 => State::Waiting(Wait::Dependencies),
+            1 => State::Waiting(Wait::BatchPlace),
+            2 => State::Scheduled(Delay::Until(self.dice.below(9000))),
+            3 => State::Scheduled(Delay::Backoff(self.dice.below(9000))),
+            4 => State::Assigned(fixture::lease()),
+            5 => State::Running(fixture::lease()),
+            6 => State::Completed,
+            7 => State::Failed,
+            8 => State::Rejected,
+            _ => State::Queued { since_ms: self.dice.below(9000) },
+        }
+    }
+
+    fn write_links(&mut self, writes: &mut WriteSet) {
+        let parents = self.some_tasks(2).into_iter().map(|task| task.id).chain([TaskId(77)]);
+        for (parent, insert) in parents.zip(&writes.inserts) {
+            writes.edges_added.push(Edge { parent, child: insert.task.id });
+        }
+        let children = self.some_tasks(3);
+        let parents = self.some_tasks(3).into_iter().map(|task| task.id).chain([TaskId(77)]);
+        for (parent, child) in parents.zip(&children) {
+            let edges = if self.dice.one_in(2) { &mut writes.edges_added } else { &mut writes.edges_removed };
+            edges.push(Edge { parent, child: child.id });
+        }
+        for task in self.some_tasks(2) {
+            let ended = if self.dice.one_in(2) { ParentEnd::Well } else { ParentEnd::Badly };
+            let release = match task.batch {
+                Some(batch) if self.dice.one_in(2) => Release::BatchPlace { batch },
+                _ => Release::Parent { parent: task.id, ended },
+            };
+            let add = self.dice.one_in(3);
+            let releases = if add { &mut writes.releases_added } else { &mut writes.releases_removed };
+            releases.push(release);
+        }
+    }
+
+    fn write_rest(&mut self, writes: &mut WriteSet) {
+        let flow = FlowRow {
+            id: FlowId(1 + self.dice.below(5)),
+            key: fixture::key("ada"),
+            n_queued: self.dice.below(3),
+            n_live: self.dice.below(3),
+        };
+        if self.dice.one_in(5) {
+            writes.flows_removed.push(flow.id);
+        } else {
+            writes.flows_put.push(flow);
+        }
+        if let Some(mut batch) = self.some_batch() {
+            batch.n_completed = self.dice.below(9) as u32;
+            batch.finished_at = self.dice.one_in(2).then_some(self.meta.now.wall_ms);
+            writes.batches_put.push(batch);
+        }
+        if let Some(insert) = writes.inserts.first() {
+            self.n_keys += 1;
+            let answer = match insert.task.batch {
+                Some(id) => FirstAnswer::Batch { id, tasks: vec![(insert.task.id, insert.task.phase())] },
+                None => FirstAnswer::Task { id: insert.task.id, phase: insert.task.phase() },
+            };
+            let name = format!("key {}", self.n_keys);
+            writes.idempotency_added.push(fixture::idempotency(&name, answer, self.meta.now.wall_ms));
+        }
+        let agent = ["ada", "bob"][self.dice.below(2) as usize];
+        let delta = CountDelta { queued: self.dice.below(9) as i64 - 4, retried: 1, ..CountDelta::default() };
+        writes.counts.push((CountKey { agent: agent.into(), lane: "main".into() }, delta));
+        if self.dice.one_in(3) {
+            writes.rates.push((agent.into(), self.dice.next()));
+            writes.settings.push((agent.into(), fixture::blob(format!("{}", self.dice.next()))));
+        }
+        let tasks = writes.inserts.iter().map(|insert| &insert.task).chain(writes.updates.iter().map(|u| &u.task));
+        let kind = HappeningKind::ALL[self.dice.below(10) as usize];
+        writes.happenings = tasks.map(|task| fixture::happening(kind, task)).collect();
+    }
+
+    fn some_task(&mut self) -> Option<Task> {
+        let n = self.tasks.len() as u64;
+        if n == 0 { None } else { self.tasks.values().nth(self.dice.below(n) as usize).cloned() }
+    }
+
+    /// Different ones, at most `max`.
+    fn some_tasks(&mut self, max: u64) -> Vec<Task> {
+        let n = self.dice.below(max + 1);
+        let tasks: BTreeMap<u64, Task> =
+            (0..n).filter_map(|_| self.some_task()).map(|task| (task.seq, task)).collect();
+        tasks.into_values().collect()
+    }
+
+    fn some_batch(&mut self) -> Option<Batch> {
+        let n = self.batches.len() as u64;
+        if n == 0 || self.dice.one_in(2) {
+            return None;
+        }
+        self.batches.values().nth(self.dice.below(n) as usize).cloned()
+    }
+
+    fn compare(&mut self) {
+        self.compare_rows();
+        self.compare_flows();
+        self.compare_dues();
+        self.compare_releases();
+        self.compare_lists();
+        self.compare_documents();
+    }
+
+    fn compare_rows(&mut self) {
+        let tasks: Vec<TaskId> = self.tasks.values().map(|task| task.id).collect();
+        let keys = (1..=self.n_keys).map(|n| {
+            let any = FirstAnswer::Task { id: TaskId(0), phase: Phase::Queued };
+            fixture::idempotency(&format!("key {n}"), any, 0).key
+        });
+        let needs =
+            Needs { tasks: tasks.clone(), batches: self.batches.keys().copied().collect(), keys: keys.collect() };
+        let rows = self.both("fetch", |store| store.fetch(&needs).unwrap());
+        let known: Vec<Task> = self.tasks.values().cloned().collect();
+        assert_eq!(rows.tasks, known, "both agree, and not with what was written");
+        self.both("specs", |store| store.specs(&tasks).unwrap());
+    }
+
+    fn compare_flows(&mut self) {
+        let limit = self.dice.below(5) as usize;
+        let after = self.some_task().filter(|_| limit > 2).map(|task| (task.rank, task.seq));
+        let wants: Vec<FlowWant> = (1..6).map(|flow| FlowWant { flow: FlowId(flow), after, limit }).collect();
+        self.both("flow_rows", |store| store.flow_rows(&wants).unwrap());
+        for task in self.some_tasks(4) {
+            let limit = self.dice.below(9) as u32;
+            self.both("n_ahead", |store| store.n_ahead(&task, limit).unwrap());
+        }
+    }
+
+    fn compare_dues(&mut self) {
+        for clock in [Clock::Wall, Clock::Steady] {
+            let limit = 1 + self.dice.below(6) as usize;
+            self.both("dues", |store| {
+                let mut dues: Vec<Due> = Vec::new();
+                loop {
+                    let page = store.dues(clock, dues.last().copied(), limit).unwrap();
+                    if page.is_empty() {
+                        return dues;
+                    }
+                    dues.extend(page);
+                }
+            });
+        }
+    }
+
+    fn compare_releases(&mut self) {
+        let parents = self.tasks.values().map(|task| task.id).chain([TaskId(77)]);
+        let mut releases: Vec<Release> =
+            parents.map(|parent| Release::Parent { parent, ended: ParentEnd::Well }).collect();
+        releases.extend(self.batches.keys().map(|&batch| Release::BatchPlace { batch }));
+        let limit = self.dice.below(5) as usize;
+        for release in releases {
+            self.both("released", |store| store.released(&release, limit).unwrap());
+        }
+    }
+
+    fn compare_lists(&mut self) {
+        for _ in 0..3 {
+            let filter = self.filter();
+            let limit = 1 + self.dice.below(5) as usize;
+            self.both_readers(&format!("list {filter:?}"), |reader| {
+                let (mut seqs, mut after) = (Vec::new(), None);
+                loop {
+                    let page = reader.tasks(&filter, after, limit).unwrap();
+                    seqs.extend(page.items);
+                    match page.next {
+                        Some(next) => after = Some(next),
+                        None => return seqs,
+                    }
+                }
+            });
+        }
+    }
+
+    fn filter(&mut self) -> Filter {
+        let mut phases: Vec<Phase> = Phase::ALL.into_iter().filter(|_| self.dice.one_in(4)).collect();
+        if self.dice.one_in(2) {
+            phases.retain(|phase| !phase.is_terminal());
+        }
+        let now = self.meta.now.wall_ms;
+        Filter {
+            phases,
+            agent: self.dice.one_in(4).then(|| "ada".into()),
+            lane: self.dice.one_in(8).then(|| "main".into()),
+            kind: self.dice.one_in(8).then(|| "noop".into()),
+            tier: self.dice.one_in(4).then_some(Tier::Normal),
+            batch: self.some_batch().filter(|_| self.dice.one_in(2)).map(|batch| batch.id),
+            created_after: self.dice.one_in(4).then(|| now.saturating_sub(self.dice.below(5000))),
+            created_before: self.dice.one_in(4).then(|| now.saturating_sub(self.dice.below(5000))),
+        }
+    }
+
+    fn compare_documents(&mut self) {
+        let ids: Vec<TaskId> = self.tasks.values().map(|task| task.id).collect();
+        let batches: Vec<BatchId> = self.batches.keys().copied().collect();
+        let after = self.dice.below(50);
+        self.both_readers("documents", |reader| {
+            let tasks: Vec<_> = ids.iter().map(|&id| reader.task(id).unwrap()).collect();
+            let batches: Vec<_> = batches.iter().map(|&id| reader.batch(id).unwrap()).collect();
+            (tasks, batches, reader.counts().unwrap(), reader.flows().unwrap(), reader.setting("ada").unwrap())
+        });
+        self.both_readers("happenings", |reader| {
+            (reader.happenings(after, 7).unwrap(), reader.happenings_range().unwrap())
+        });
+    }
+}
+
+fn open(dir: &TempDir) -> SqliteStore {
+    let options = Options { durability: Durability::Normal, ..Options::default() };
+    SqliteStore::open(&dir.path().join("runyard.db"), options).unwrap()
+}
+
+/// The same numbers for the same seed, on every machine.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        mix(self.0)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    fn some(&mut self, below: u64) -> Option<u64> {
+        self.one_in(2).then(|| self.below(below))
+    }
+}

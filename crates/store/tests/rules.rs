@@ -1,0 +1,25 @@
+//! The rules of scheduling, one test for each: submit, move the clock, read what came out. No threads, no sleeps, no
+//! files: the real tick loop over the store in memory, with a worker that does exactly what a test tells it to.
+
+mod rules {
+    mod bed;
+
+    mod admission;
+    mod aging;
+    mod batches;
+    mod cancel;
+    mod changes;
+    mod dependencies;
+    mod explain;
+    mod fairness;
+    mod gates;
+    mod idempotency;
+    mod placement;
+    mod preemption;
+    mod reload;
+    mod restart;
+    mod retry;
+    mod states;
+    mod times;
+    mod windows;
+}

@@ -1,0 +1,819 @@
+//! The test bed: a yard over the store in memory, a clock that only tests move, and workers that tests speak for.
+//!
+//! Two conveniences keep the tests short. A worker reports that a task began as soon as it is handed one, unless it is
+//! told to be [`Bed::idle_workers`]; and while time passes every worker shows its heartbeat, unless it is
+//! [`Bed::silence`]d. Everything else happens only when a test says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use runyard_core::batch::Batch;
+use runyard_core::config::{AgentConfig, Config, GateConfig, LaneConfig};
+use runyard_core::event::{
+    Accepted, Admit, Answer, CancelAnswer, Change, ChangeRefusal, Command, Event, Fault, Happening, HappeningKind,
+    Held, Idempotency, NewBatch, NewTask, Refusal, Report, Start, Subject, Submission, SubmitMode, TaskFacts,
+    WorkerSpec,
+};
+use runyard_core::explain::{Explanation, GateView};
+use runyard_core::flow::{FlowKey, Place, Resources, Shape};
+use runyard_core::ids::{BatchId, TaskId, Ticket, WorkerId};
+use runyard_core::name::{Blob, Name};
+use runyard_core::now::Now;
+use runyard_core::task::{Class, OnDependencyFailure, Phase, Policy, Retry, Stop, Task, Tier};
+use runyard_core::write::CountDelta;
+use runyard_store::memory::{FailCommit, MemoryStore};
+use runyard_store::store::{Filter, Purge, Reader, TaskDoc};
+use runyard_store::yard::Yard;
+
+pub const SECOND: u64 = 1000;
+pub const MINUTE: u64 = 60 * SECOND;
+pub const HOUR: u64 = 60 * MINUTE;
+pub const DAY: u64 = 24 * HOUR;
+
+/// When the clock of every bed starts.
+pub const EPOCH_MS: u64 = 1_800_000_000_000;
+/// The worker every bed starts with.
+pub const FIRST: WorkerId = WorkerId(1);
+
+const HEARTBEAT_MS: u64 = 10 * SECOND;
+/// A yard that still has something to do after so many ticks without news goes round in circles.
+const TICKS_MAX: usize = 20_000;
+
+pub struct Bed {
+    store: MemoryStore,
+    yard: Yard,
+    now: Now,
+    config: Config,
+    workers: BTreeMap<WorkerId, WorkerSpec>,
+    silent: BTreeSet<WorkerId>,
+    begins_at_once: bool,
+    /// The latest start of each task: what its worker would report with.
+    leases: BTreeMap<TaskId, Start>,
+    starts: Vec<Start>,
+    stops: Vec<(TaskId, Stop)>,
+    revokes: Vec<(TaskId, u32)>,
+    happenings: Vec<Happening>,
+    answers: BTreeMap<Ticket, Answer>,
+    next_id: u128,
+    next_ticket: u64,
+}
+
+// ── Setting up ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+impl Bed {
+    /// Default limits, and one embedded worker with room for everything.
+    pub fn new() -> Bed {
+        let store = MemoryStore::new();
+        let config = Config::default();
+        let (yard, now) =
+            Yard::open(Box::new(store.clone()), Arc::new(config.clone()), 7, EPOCH_MS).expect("a new store opens");
+        let mut bed = Bed {
+            store,
+            yard,
+            now,
+            config,
+            workers: BTreeMap::new(),
+            silent: BTreeSet::new(),
+            begins_at_once: true,
+            leases: BTreeMap::new(),
+            starts: Vec::new(),
+            stops: Vec::new(),
+            revokes: Vec::new(),
+            happenings: Vec::new(),
+            answers: BTreeMap::new(),
+            next_id: 0,
+            next_ticket: 0,
+        };
+        bed.join(worker(FIRST));
+        bed
+    }
+
+    pub fn config(mut self, change: impl FnOnce(&mut Config)) -> Bed {
+        self.reconfigure(change);
+        self
+    }
+
+    /// Only so many tasks at once: the usual way to make the others queue up.
+    pub fn inflight(self, max: u32) -> Bed {
+        self.config(|config| config.inflight_max = max)
+    }
+
+    /// Workers take what they are handed and say nothing until a test lets them [`Bed::begin`].
+    pub fn idle_workers(mut self) -> Bed {
+        self.begins_at_once = false;
+        self
+    }
+
+    pub fn reconfigure(&mut self, change: impl FnOnce(&mut Config)) {
+        change(&mut self.config);
+        let config = Arc::new(self.config.clone());
+        self.send([Event::Configure { ticket: None, config }]);
+    }
+
+    pub fn join(&mut self, worker: WorkerSpec) {
+        self.join_holding(worker, Vec::new());
+    }
+
+    pub fn join_holding(&mut self, worker: WorkerSpec, held: Vec<Held>) {
+        self.workers.insert(worker.id, worker.clone());
+        self.send([Event::WorkerJoined { worker, held }]);
+    }
+
+    pub fn worker_gone(&mut self, worker: WorkerId) {
+        self.workers.remove(&worker);
+        self.send([Event::WorkerGone { worker, reason: "its connection broke".into() }]);
+    }
+
+    /// It shows no heartbeat any more.
+    pub fn silence(&mut self, worker: WorkerId) {
+        self.silent.insert(worker);
+    }
+
+    pub fn pause_agent(&mut self, agent: &str, paused: bool) {
+        self.reconfigure(|config| config.agents.entry(agent.into()).or_default().paused = paused);
+    }
+
+    pub fn pause_lane(&mut self, lane: &str, paused: bool) {
+        self.reconfigure(|config| config.lanes.get_mut(lane).expect("the lane is configured").paused = paused);
+    }
+
+    pub fn admit(&mut self, admit: Admit) {
+        self.send([Event::Admit { admit, ticket: None }]);
+    }
+
+    /// The process is gone, with everything it ran; a new one opens what the store holds.
+    pub fn crash(&mut self) {
+        self.reopen();
+        for worker in self.workers.clone().into_values() {
+            self.send([Event::WorkerJoined { worker, held: Vec::new() }]);
+        }
+    }
+
+    /// Only the scheduler restarts; its workers come back with all they hold.
+    pub fn restart(&mut self) {
+        let held = self.held();
+        self.reopen();
+        for worker in self.workers.clone().into_values() {
+            let held = held.iter().filter(|(id, _)| *id == worker.id).map(|(_, held)| *held).collect();
+            self.send([Event::WorkerJoined { worker, held }]);
+        }
+    }
+
+    /// The scheduler alone is back; no worker has shown up yet.
+    pub fn reopen(&mut self) {
+        let config = Arc::new(self.config.clone());
+        let (yard, now) =
+            Yard::open(Box::new(self.store.clone()), config, 7, self.now.wall_ms).expect("a store opens again");
+        self.yard = yard;
+        self.now = now;
+        self.send([]);
+    }
+
+    /// The next tick's commit fails and the yard recovers; gives whether anything left it all the same.
+    pub fn fail_commit_of(&mut self, fail: FailCommit, new: New) -> TaskId {
+        let new = self.with_id(new);
+        let id = new.id;
+        let submission = self.submission(None, SubmitMode::All, vec![new], None);
+        self.store.fail_next_commit(fail);
+        let ticked = self.yard.tick(self.now, &mut vec![Event::Submit(submission)]);
+        assert!(ticked.is_err(), "a tick whose commit failed lets nothing out");
+        self.yard.recover(self.now).expect("the store is still there");
+        let held = self.held();
+        for worker in self.workers.clone().into_values() {
+            let held = held.iter().filter(|(id, _)| *id == worker.id).map(|(_, held)| *held).collect();
+            self.send([Event::WorkerJoined { worker, held }]);
+        }
+        id
+    }
+
+    fn held(&self) -> Vec<(WorkerId, Held)> {
+        let held = self.yard.core().held();
+        held.map(|task| {
+            let lease = task.state.lease().expect("a held task has a lease");
+            (lease.worker, Held { task: task.id, attempt: task.attempt, token: lease.token })
+        })
+        .collect()
+    }
+}
+
+// ── Time ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+impl Bed {
+    pub fn wall_ms(&self) -> u64 {
+        self.now.wall_ms
+    }
+
+    /// So much from now, on the wall clock.
+    pub fn after_ms(&self, ms: u64) -> u64 {
+        self.now.wall_ms + ms
+    }
+
+    /// Lets time pass as the loop of a server would see it: it wakes up when the yard asked to be woken, and not in
+    /// between but for heartbeats.
+    pub fn advance_ms(&mut self, ms: u64) {
+        let mut left_ms = ms;
+        loop {
+            let step_ms = self.yard.next_timeout(self.now).unwrap_or(u64::MAX).min(HEARTBEAT_MS).min(left_ms);
+            left_ms -= step_ms;
+            self.now.wall_ms += step_ms;
+            self.now.steady_ms += step_ms;
+            let seen = self.workers.keys().filter(|id| !self.silent.contains(id));
+            let seen: Vec<Event> = seen.map(|&worker| Event::WorkerSeen { worker }).collect();
+            self.send(seen);
+            if left_ms == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Somebody sets the wall clock; no time passes.
+    pub fn set_wall_clock(&mut self, wall_ms: u64) {
+        self.now.wall_ms = wall_ms;
+        self.send([]);
+    }
+
+    /// One tick with these events, and the ticks that follow from it without more news.
+    pub fn send(&mut self, events: impl IntoIterator<Item = Event>) {
+        let mut events: Vec<Event> = events.into_iter().collect();
+        for _ in 0..TICKS_MAX {
+            let ticked = self.yard.tick(self.now, &mut events).expect("the store in memory does not fail by itself");
+            self.happenings.extend(ticked.happenings);
+            for command in ticked.commands {
+                events.extend(self.obey(command));
+            }
+            if !ticked.again && events.is_empty() {
+                return;
+            }
+        }
+        panic!("the yard still had something to do after {TICKS_MAX} ticks");
+    }
+
+    fn obey(&mut self, command: Command) -> Option<Event> {
+        match command {
+            Command::Answer { ticket, answer } => {
+                let earlier = self.answers.insert(ticket, answer);
+                assert!(earlier.is_none(), "each caller is answered once");
+                None
+            }
+            Command::Start(start) => {
+                let begun = self.begins_at_once.then(|| report_of(&start, Report::Started));
+                self.leases.insert(start.task, start.clone());
+                self.starts.push(start);
+                begun
+            }
+            Command::Stop { task, stop, .. } => {
+                self.stops.push((task, stop));
+                None
+            }
+            Command::Revoke { task, attempt, .. } => {
+                self.revokes.push((task, attempt));
+                None
+            }
+        }
+    }
+
+    fn ticket(&mut self) -> Ticket {
+        self.next_ticket += 1;
+        Ticket(self.next_ticket)
+    }
+
+    fn answer(&mut self, ticket: Ticket) -> Answer {
+        self.answers.remove(&ticket).expect("every request is answered in its tick")
+    }
+}
+
+// ── What users do ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+impl Bed {
+    /// Ids for tasks that refer to each other before they exist.
+    pub fn ids<const N: usize>(&mut self) -> [TaskId; N] {
+        std::array::from_fn(|_| self.new_id())
+    }
+
+    fn new_id(&mut self) -> TaskId {
+        self.next_id += 1;
+        TaskId(self.next_id)
+    }
+
+    pub fn submit(&mut self, new: New) -> TaskId {
+        self.try_submit(new).expect("there is room for the task").id
+    }
+
+    pub fn submit_n(&mut self, n: usize, new: &New) -> Vec<TaskId> {
+        (0..n).map(|_| self.submit(new.clone())).collect()
+    }
+
+    pub fn try_submit(&mut self, new: New) -> Result<Accepted, Refusal> {
+        match self.submit_answer(new, None) {
+            Answer::Submitted { items } => items.into_iter().next().expect("one item, one answer"),
+            Answer::Refused(refusal) => Err(refusal),
+            other => panic!("a submit without a key is taken or refused, not {other:?}"),
+        }
+    }
+
+    /// A single submit with its key, as the header gives it.
+    pub fn submit_with_key(&mut self, new: New, key: &str, hash: u64) -> Answer {
+        let key = Idempotency { agent: new.0.flow.agent.clone(), key: key.into(), hash };
+        self.submit_answer(new, Some(key))
+    }
+
+    fn submit_answer(&mut self, new: New, key: Option<Idempotency>) -> Answer {
+        let new = self.with_id(new);
+        let submission = self.submission(None, SubmitMode::All, vec![new], key);
+        let ticket = submission.ticket;
+        self.send([Event::Submit(submission)]);
+        self.answer(ticket)
+    }
+
+    /// Several callers at the same moment: one tick, in this order.
+    pub fn submit_in_one_tick(&mut self, news: impl IntoIterator<Item = (New, Option<Idempotency>)>) -> Vec<Answer> {
+        let submissions: Vec<Submission> = news
+            .into_iter()
+            .map(|(new, key)| {
+                let new = self.with_id(new);
+                self.submission(None, SubmitMode::All, vec![new], key)
+            })
+            .collect();
+        let tickets: Vec<Ticket> = submissions.iter().map(|submission| submission.ticket).collect();
+        self.send(submissions.into_iter().map(Event::Submit));
+        tickets.into_iter().map(|ticket| self.answer(ticket)).collect()
+    }
+
+    pub fn submit_batch(&mut self, batch: NewBatchOf) -> (BatchId, Answer) {
+        let NewBatchOf { mode, parallelism, key, items } = batch;
+        let items: Vec<NewTask> = items.into_iter().map(|item| self.with_id(item)).collect();
+        let id = BatchId(self.new_id().0 | 1 << 64);
+        let new = NewBatch { id, parallelism, spec: blob("batch") };
+        let submission = self.submission(Some(new), mode, items, key);
+        let ticket = submission.ticket;
+        self.send([Event::Submit(submission)]);
+        (id, self.answer(ticket))
+    }
+
+    /// A batch that is taken as a whole.
+    pub fn batch(&mut self, batch: NewBatchOf) -> (BatchId, Vec<TaskId>) {
+        match self.submit_batch(batch) {
+            (id, Answer::Submitted { items }) => {
+                (id, items.into_iter().map(|item| item.expect("the item is taken").id).collect())
+            }
+            (_, other) => panic!("the batch is taken, not {other:?}"),
+        }
+    }
+
+    fn submission(
+        &mut self,
+        batch: Option<NewBatch>,
+        mode: SubmitMode,
+        items: Vec<NewTask>,
+        idempotency: Option<Idempotency>,
+    ) -> Submission {
+        Submission { ticket: self.ticket(), batch, mode, items, idempotency }
+    }
+
+    fn with_id(&mut self, New(mut new): New) -> NewTask {
+        if new.id == TaskId(0) {
+            new.id = self.new_id();
+        }
+        new
+    }
+
+    pub fn cancel(&mut self, task: TaskId) -> CancelAnswer {
+        let ticket = self.ticket();
+        self.send([Event::Cancel { ticket, task, reason: "asked by a test".into() }]);
+        match self.answer(ticket) {
+            Answer::Cancel(answer) => answer,
+            other => panic!("a cancel is answered as one, not {other:?}"),
+        }
+    }
+
+    pub fn change(&mut self, task: TaskId, change: Change) -> Result<Box<Task>, ChangeRefusal> {
+        let ticket = self.ticket();
+        self.send([Event::Change { ticket, task, change }]);
+        match self.answer(ticket) {
+            Answer::Change(answer) => answer,
+            other => panic!("a change is answered as one, not {other:?}"),
+        }
+    }
+
+    pub fn try_explain(&mut self, task: TaskId) -> Option<Box<Explanation>> {
+        let ticket = self.ticket();
+        self.send([Event::Explain { ticket, task }]);
+        match self.answer(ticket) {
+            Answer::Explained(explanation) => explanation,
+            other => panic!("why is answered with gates, not {other:?}"),
+        }
+    }
+
+    pub fn explain(&mut self, task: TaskId) -> Box<Explanation> {
+        self.try_explain(task).expect("the task is known")
+    }
+
+    /// The gates that are closed to this task: kind and name.
+    pub fn closed(&mut self, task: TaskId) -> Vec<(&'static str, String)> {
+        self.explain(task).closed().map(|gate| (gate.kind, gate.name.to_string())).collect()
+    }
+
+    pub fn closed_gate(&mut self, task: TaskId, kind: &str) -> GateView {
+        let explanation = self.explain(task);
+        let gate = explanation.closed().find(|gate| gate.kind == kind).cloned();
+        gate.unwrap_or_else(|| panic!("the {kind} gate is closed: {explanation:?}"))
+    }
+}
+
+// ── What workers do ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+impl Bed {
+    pub fn report(&mut self, task: TaskId, report: Report) {
+        let start = self.start_of(task);
+        self.report_as(&start, report);
+    }
+
+    /// Reports with the lease of one particular start, which may be an old one.
+    pub fn report_as(&mut self, start: &Start, report: Report) {
+        self.send([report_of(start, report)]);
+    }
+
+    pub fn begin(&mut self, task: TaskId) {
+        self.report(task, Report::Started);
+    }
+
+    pub fn alive(&mut self, task: TaskId) {
+        self.report(task, Report::Alive);
+    }
+
+    pub fn complete(&mut self, task: TaskId) {
+        self.report(task, Report::Completed { result: Some(blob("done")) });
+    }
+
+    pub fn fail(&mut self, task: TaskId, class: Class) {
+        self.report(task, failed(class, None));
+    }
+
+    pub fn fail_with_retry_after(&mut self, task: TaskId, class: Class, retry_after_ms: u64) {
+        self.report(task, failed(class, Some(retry_after_ms)));
+    }
+
+    /// The executor itself broke.
+    pub fn fail_by_worker(&mut self, task: TaskId) {
+        let Report::Failed { class, message, retry_after_ms, result, .. } = failed(Class::Task, None) else {
+            unreachable!("a failure was just made")
+        };
+        self.report(task, Report::Failed { class, message, retry_after_ms, result, fault: Fault::Worker });
+    }
+
+    /// Nothing of it is alive any more.
+    pub fn confirm_stop(&mut self, task: TaskId) {
+        self.report(task, Report::Stopped);
+    }
+
+    pub fn hand_back(&mut self, task: TaskId) {
+        self.report(task, Report::NotStarted { reason: "no room after all".into() });
+    }
+
+    /// Completes whatever is held, earliest start first, until nothing is; gives the tasks that started on the way, in
+    /// order, those that were held at the beginning included.
+    pub fn run_all(&mut self) -> Vec<TaskId> {
+        let mut order = self.held_in_start_order();
+        let mut n_seen = self.starts.len();
+        let mut n_done = 0;
+        while n_done < order.len() {
+            self.complete(order[n_done]);
+            n_done += 1;
+            order.extend(self.starts[n_seen..].iter().map(|start| start.task));
+            n_seen = self.starts.len();
+        }
+        order
+    }
+
+    pub fn held_in_start_order(&self) -> Vec<TaskId> {
+        let mut held: Vec<(u64, TaskId)> = self
+            .yard
+            .core()
+            .held()
+            .map(|task| (task.state.lease().expect("a held task has a lease").order, task.id))
+            .collect();
+        held.sort_unstable();
+        held.into_iter().map(|(_, id)| id).collect()
+    }
+}
+
+// ── What can be seen ────────────────────────────────────────────────────────────────────────────────────────────────
+
+impl Bed {
+    pub fn doc(&self, id: TaskId) -> TaskDoc {
+        self.find(id).expect("the task is stored")
+    }
+
+    pub fn find(&self, id: TaskId) -> Option<TaskDoc> {
+        self.store.task(id).expect("memory reads")
+    }
+
+    pub fn task(&self, id: TaskId) -> Task {
+        self.doc(id).task
+    }
+
+    pub fn state(&self, id: TaskId) -> Phase {
+        self.task(id).phase()
+    }
+
+    pub fn states(&self, ids: &[TaskId]) -> Vec<Phase> {
+        ids.iter().map(|&id| self.state(id)).collect()
+    }
+
+    pub fn class(&self, id: TaskId) -> Option<Class> {
+        self.task(id).error.map(|error| error.class)
+    }
+
+    pub fn n_stored(&self) -> usize {
+        self.store.tasks(&Filter::default(), None, 1_000_000).expect("memory reads").items.len()
+    }
+
+    pub fn batch_row(&self, id: BatchId) -> Batch {
+        self.store.batch(id).expect("memory reads").expect("the batch is stored").0
+    }
+
+    pub fn has_batch(&self, id: BatchId) -> bool {
+        self.store.batch(id).expect("memory reads").is_some()
+    }
+
+    /// Kept counts, over all lanes; of one agent, or of all.
+    pub fn counts(&self, agent: Option<&str>) -> CountDelta {
+        let rows = self.store.counts().expect("memory reads");
+        let rows = rows.into_iter().filter(|(key, _)| agent.is_none_or(|agent| &*key.agent == agent));
+        rows.fold(CountDelta::default(), |sum, (_, row)| {
+            let (a, b) = (sum.values(), row.values());
+            CountDelta::from_values(std::array::from_fn(|n| a[n] + b[n]))
+        })
+    }
+
+    pub fn n_held(&self) -> usize {
+        self.yard.core().n_held()
+    }
+
+    pub fn start_of(&self, id: TaskId) -> Start {
+        self.leases.get(&id).unwrap_or_else(|| panic!("{id:?} was started")).clone()
+    }
+
+    /// Every start so far, in order; a task that ran twice is there twice.
+    pub fn started(&self) -> Vec<TaskId> {
+        self.starts.iter().map(|start| start.task).collect()
+    }
+
+    pub fn n_starts_of(&self, id: TaskId) -> usize {
+        self.starts.iter().filter(|start| start.task == id).count()
+    }
+
+    /// Stops asked for since the last look.
+    pub fn take_stops(&mut self) -> Vec<(TaskId, Stop)> {
+        std::mem::take(&mut self.stops)
+    }
+
+    pub fn take_revokes(&mut self) -> Vec<(TaskId, u32)> {
+        std::mem::take(&mut self.revokes)
+    }
+
+    pub fn happenings(&self) -> &[Happening] {
+        &self.happenings
+    }
+
+    pub fn happenings_of(&self, id: TaskId) -> Vec<HappeningKind> {
+        self.facts_of(id).into_iter().map(|(kind, _)| kind).collect()
+    }
+
+    pub fn facts_of(&self, id: TaskId) -> Vec<(HappeningKind, TaskFacts)> {
+        let facts = self.happenings.iter().filter_map(|happening| match &happening.subject {
+            Subject::Task(facts) if facts.task == id => Some((happening.kind, facts.clone())),
+            _ => None,
+        });
+        facts.collect()
+    }
+
+    pub fn n_finals_of(&self, id: TaskId) -> usize {
+        self.happenings_of(id).into_iter().filter(|kind| kind.is_final()).count()
+    }
+
+    pub fn n_happenings(&self, kind: HappeningKind) -> usize {
+        self.happenings.iter().filter(|happening| happening.kind == kind).count()
+    }
+
+    /// Retention at this moment; gives the tasks that are gone.
+    pub fn purge(&mut self, retention_ms: u64) -> Vec<TaskId> {
+        let purge = Purge {
+            retention_ms,
+            keys_ms_min: DAY,
+            happenings_ms: DAY,
+            happenings_bytes_max: 1 << 30,
+            limit: 1000,
+        };
+        let now = self.now;
+        self.yard.store().purge(now, &purge).expect("memory purges").tasks
+    }
+}
+
+fn report_of(start: &Start, report: Report) -> Event {
+    let Start { worker, task, attempt, token, .. } = *start;
+    Event::Report { worker, task, attempt, token, report }
+}
+
+fn failed(class: Class, retry_after_ms: Option<u64>) -> Report {
+    let message = format!("failed as {}", class.as_str()).into();
+    Report::Failed { class, message, retry_after_ms, result: None, fault: Fault::Work }
+}
+
+pub fn blob(text: &str) -> Blob {
+    text.as_bytes().into()
+}
+
+// ── A task to submit ────────────────────────────────────────────────────────────────────────────────────────────────
+
+#[derive(Clone)]
+pub struct New(pub NewTask);
+
+/// A task of this agent with every default, of a kind that needs no resources.
+pub fn task(agent: &str) -> New {
+    let shape = Shape { kind: "http".into(), resources: Resources::default(), place: Place::default() };
+    let flow = FlowKey { agent: agent.into(), lane: "main".into(), tier: Tier::Normal, shape, gates: Vec::new() };
+    New(NewTask {
+        id: TaskId(0),
+        flow,
+        rank: 0,
+        policy: Policy { retry: Retry { jitter_milli: 0, ..Retry::default() }, ..Policy::default() },
+        run_at: None,
+        delay_ms: None,
+        deadline: None,
+        dependency_timeout_ms: None,
+        depends_on: Vec::new(),
+        spec: blob("a task"),
+        refused: None,
+        idempotency: None,
+    })
+}
+
+impl New {
+    pub fn with(mut self, change: impl FnOnce(&mut NewTask)) -> New {
+        change(&mut self.0);
+        self
+    }
+
+    pub fn id(self, id: TaskId) -> New {
+        self.with(|new| new.id = id)
+    }
+
+    pub fn tier(self, tier: Tier) -> New {
+        self.with(|new| new.flow.tier = tier)
+    }
+
+    pub fn rank(self, rank: i32) -> New {
+        self.with(|new| new.rank = rank)
+    }
+
+    pub fn lane(self, lane: &str) -> New {
+        self.with(|new| new.flow.lane = lane.into())
+    }
+
+    pub fn kind(self, kind: &str) -> New {
+        self.with(|new| new.flow.shape.kind = kind.into())
+    }
+
+    pub fn gate(self, gate: &str) -> New {
+        self.with(|new| new.flow.gates.push(gate.into()))
+    }
+
+    pub fn cpu(self, cpu_milli: u32) -> New {
+        self.with(|new| new.flow.shape.resources.cpu_milli = cpu_milli)
+    }
+
+    pub fn ram(self, ram_mb: u32) -> New {
+        self.with(|new| new.flow.shape.resources.ram_mb = ram_mb)
+    }
+
+    pub fn named(self, name: &str, n: u32) -> New {
+        self.with(|new| new.flow.shape.resources.named.push((name.into(), n)))
+    }
+
+    pub fn require(self, key: &str, value: &str) -> New {
+        self.with(|new| new.flow.shape.place.require.push((key.into(), value.into())))
+    }
+
+    pub fn prefer(self, key: &str, value: &str) -> New {
+        self.with(|new| new.flow.shape.place.prefer.push((key.into(), value.into())))
+    }
+
+    pub fn avoid(self, key: &str, value: &str) -> New {
+        self.with(|new| new.flow.shape.place.avoid.push((key.into(), value.into())))
+    }
+
+    pub fn after(self, parents: &[TaskId]) -> New {
+        self.with(|new| new.depends_on.extend(parents))
+    }
+
+    pub fn on_dependency_failure(self, mode: OnDependencyFailure) -> New {
+        self.with(|new| new.policy.on_dependency_failure = mode)
+    }
+
+    pub fn dependency_timeout_ms(self, ms: u64) -> New {
+        self.with(|new| new.dependency_timeout_ms = Some(ms))
+    }
+
+    pub fn delay_ms(self, ms: u64) -> New {
+        self.with(|new| new.delay_ms = Some(ms))
+    }
+
+    pub fn run_at(self, wall_ms: u64) -> New {
+        self.with(|new| new.run_at = Some(wall_ms))
+    }
+
+    pub fn deadline(self, wall_ms: u64) -> New {
+        self.with(|new| new.deadline = Some(wall_ms))
+    }
+
+    pub fn timeout_ms(self, ms: u64) -> New {
+        self.with(|new| new.policy.timeout_ms = ms)
+    }
+
+    /// It may run for as long as the test needs it to.
+    pub fn long(self) -> New {
+        self.timeout_ms(DAY)
+    }
+
+    pub fn stall_ms(self, ms: u64) -> New {
+        self.with(|new| new.policy.stall_ms = Some(ms))
+    }
+
+    pub fn ttl_ms(self, ms: u64) -> New {
+        self.with(|new| new.policy.ttl_ms = Some(ms))
+    }
+
+    pub fn preemptible(self) -> New {
+        self.with(|new| new.policy.preemptible = true)
+    }
+
+    pub fn max_retries(self, n: u32) -> New {
+        self.with(|new| new.policy.retry.max_retries = n)
+    }
+
+    pub fn retry(self, change: impl FnOnce(&mut Retry)) -> New {
+        self.with(|new| change(&mut new.policy.retry))
+    }
+
+    /// The key of an item of a batch.
+    pub fn key(self, key: &str, hash: u64) -> New {
+        self.with(|new| new.idempotency = Some(Idempotency { agent: new.flow.agent.clone(), key: key.into(), hash }))
+    }
+
+    /// The edge found it wrong before it came here.
+    pub fn invalid(self) -> New {
+        let refusal = Refusal::Invalid { code: "invalid".into(), field: "payload.url".into(), message: "no url".into() };
+        self.with(|new| new.refused = Some(refusal))
+    }
+}
+
+pub struct NewBatchOf {
+    mode: SubmitMode,
+    parallelism: Option<u32>,
+    key: Option<Idempotency>,
+    items: Vec<New>,
+}
+
+pub fn batch(items: impl IntoIterator<Item = New>) -> NewBatchOf {
+    NewBatchOf { mode: SubmitMode::All, parallelism: None, key: None, items: items.into_iter().collect() }
+}
+
+impl NewBatchOf {
+    pub fn partial(self) -> NewBatchOf {
+        NewBatchOf { mode: SubmitMode::Partial, ..self }
+    }
+
+    pub fn parallelism(self, n: u32) -> NewBatchOf {
+        NewBatchOf { parallelism: Some(n), ..self }
+    }
+
+    pub fn key(self, agent: &str, key: &str, hash: u64) -> NewBatchOf {
+        NewBatchOf { key: Some(Idempotency { agent: agent.into(), key: key.into(), hash }), ..self }
+    }
+}
+
+/// An embedded worker with more room than any test uses.
+pub fn worker(id: WorkerId) -> WorkerSpec {
+    WorkerSpec {
+        id,
+        name: Name::from(format!("worker-{}", id.0)),
+        kinds: vec!["http".into(), "process".into()],
+        capacity: Resources { cpu_milli: 1_000_000, ram_mb: 1_000_000, named: Vec::new() },
+        parallel_max: None,
+        labels: Vec::new(),
+        embedded: true,
+    }
+}
+
+pub fn lane(limit: u32) -> LaneConfig {
+    LaneConfig { limit, paused: false }
+}
+
+pub fn agent(inflight_max: Option<u32>, weight: u32) -> AgentConfig {
+    AgentConfig { inflight_max, weight, paused: false }
+}
+
+pub fn named_gate(inflight_max: Option<u32>, per_minute: Option<u32>, burst: u32) -> GateConfig {
+    GateConfig { inflight_max, per_minute, burst }
+}

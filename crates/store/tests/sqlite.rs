@@ -1,0 +1,176 @@
+//! The suite on SQLite, and what only a file can do: be locked, be copied, be of another version, grow.
+
+use std::path::Path;
+
+use runyard_core::write::WriteSet;
+use runyard_store::sqlite::{Durability, Options, SqliteStore};
+use runyard_store::store::{Error, Filter, Store};
+use runyard_store::suite::Harness;
+use runyard_store::suite::fixture::{Fixture, blob, id, insert, task};
+use tempfile::TempDir;
+
+#[derive(Default)]
+struct Sqlite {
+    /// One for each store; the last is the one that is reopened.
+    dirs: Vec<TempDir>,
+}
+
+impl Harness for Sqlite {
+    fn fresh(&mut self) -> Box<dyn Store> {
+        self.dirs.push(tempfile::tempdir().unwrap());
+        self.open()
+    }
+
+    fn reopen(&mut self, store: Box<dyn Store>) -> Box<dyn Store> {
+        drop(store);
+        self.open()
+    }
+}
+
+impl Sqlite {
+    fn open(&self) -> Box<dyn Store> {
+        Box::new(open(self.dirs.last().unwrap().path()))
+    }
+}
+
+fn open(dir: &Path) -> SqliteStore {
+    // Durability costs a rule its fsyncs and shows nothing that a rule could see.
+    let options = Options { durability: Durability::Normal, ..Options::default() };
+    SqliteStore::open(&dir.join("runyard.db"), options).unwrap()
+}
+
+runyard_store::store_suite!(Sqlite::default());
+
+#[test]
+fn a_second_store_on_the_same_data_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let first = open(dir.path());
+    let second = SqliteStore::open(&dir.path().join("runyard.db"), Options::default());
+    assert!(matches!(second, Err(Error::Locked { .. })));
+    drop(first);
+    open(dir.path());
+}
+
+#[test]
+fn data_of_a_later_version_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("runyard.db");
+    drop(open(dir.path()));
+    rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let refused = SqliteStore::open(&path, Options::default()).err().unwrap();
+    assert!(matches!(refused, Error::TooNew { found: 99, .. }), "{refused}");
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("runyard.db");
+    std::fs::write(&path, "a text of more than a hundred bytes, ".repeat(20)).unwrap();
+    let refused = SqliteStore::open(&path, Options::default()).err().unwrap();
+    assert!(matches!(refused, Error::Damaged { .. }), "{refused}");
+}
+
+#[test]
+fn a_backup_is_a_store_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::new(Box::new(open(dir.path())));
+    fixture.insert((1..500).map(task));
+    let copy = tempfile::tempdir().unwrap();
+    let to = copy.path().join("runyard.db");
+    fixture.reader().backup(&to).unwrap();
+    fixture.insert([task(1000)]);
+    assert!(fixture.reader().backup(&to).is_err(), "a backup never overwrites a file");
+    let restored = Fixture::new(Box::new(open(copy.path())));
+    assert_eq!(restored.task(id(499)), task(499));
+    assert!(restored.doc(id(1000)).is_none());
+}
+
+#[test]
+fn a_backup_can_be_made_while_commits_go_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::new(Box::new(open(dir.path())));
+    fixture.insert((0..2000).map(task));
+    let reader = fixture.reader();
+    let to = dir.path().join("copy.db");
+    let backup = std::thread::spawn(move || reader.backup(&to));
+    let mut seq = 2000;
+    while !backup.is_finished() {
+        fixture.insert([task(seq)]);
+        seq += 1;
+    }
+    backup.join().unwrap().unwrap();
+    fixture.insert([task(seq)]);
+}
+
+#[test]
+fn the_log_stays_bounded_under_steady_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("runyard.db");
+    let options = Options {
+        durability: Durability::Normal,
+        checkpoint_bytes: 256 << 10,
+        wal_bytes_reset: 1 << 20,
+        wal_bytes_max: 4 << 20,
+    };
+    let mut fixture = Fixture::new(Box::new(SqliteStore::open(&path, options).unwrap()));
+    let wal = dir.path().join("runyard.db-wal");
+    let mut len_max = 0;
+    for seq in 0..1000 {
+        let spec = Some(blob(vec![7; 20_000]));
+        let inserts = vec![runyard_core::write::Insert { spec, ..insert(task(seq)) }];
+        fixture.commit(WriteSet { inserts, ..WriteSet::default() });
+        len_max = len_max.max(std::fs::metadata(&wal).unwrap().len());
+    }
+    // 20 MB went through it.
+    assert!(len_max < 5 << 20, "the log grew to {len_max} bytes");
+    assert_eq!(fixture.task(id(999)), task(999));
+}
+
+#[test]
+fn a_long_reader_does_not_stop_the_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("runyard.db");
+    let options = Options {
+        durability: Durability::Normal,
+        checkpoint_bytes: 64 << 10,
+        wal_bytes_reset: 128 << 10,
+        wal_bytes_max: 256 << 10,
+    };
+    let mut fixture = Fixture::new(Box::new(SqliteStore::open(&path, options).unwrap()));
+    fixture.insert([task(0)]);
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute_batch("BEGIN; SELECT count(*) FROM tasks;").unwrap();
+    let n = |db: &rusqlite::Connection| db.query_row("SELECT count(*) FROM tasks", [], |row| row.get::<_, i64>(0)).unwrap();
+    for seq in 1..2000 {
+        fixture.insert([task(seq)]);
+    }
+    assert_eq!(n(&db), 1, "a reader keeps its snapshot");
+    db.execute_batch("COMMIT").unwrap();
+    assert_eq!(n(&db), 2000);
+}
+
+#[test]
+fn readers_beyond_the_pool_wait_for_their_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::new(Box::new(open(dir.path())));
+    fixture.insert((0..100).map(task));
+    let reader = fixture.reader();
+    std::thread::scope(|scope| {
+        for _ in 0..32 {
+            scope.spawn(|| assert_eq!(reader.tasks(&Filter::default(), None, 100).unwrap().items.len(), 100));
+        }
+    });
+}
+
+#[test]
+fn a_filtered_page_looks_at_a_bounded_number_of_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::new(Box::new(open(dir.path())));
+    fixture.insert((0..25_000).map(task));
+    let filter = Filter { agent: Some("nobody".into()), ..Filter::default() };
+    let first = fixture.reader().tasks(&filter, None, 10).unwrap();
+    assert!(first.items.is_empty());
+    assert_eq!(first.next, Some(5000));
+    let second = fixture.reader().tasks(&filter, first.next, 10).unwrap();
+    assert_eq!(second.next, None);
+}

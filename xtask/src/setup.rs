@@ -1,0 +1,41 @@
+//! What a fresh Debian machine with Rust may lack. Installed by package name, only when it is missing.
+
+use std::process::{Command, Stdio};
+
+/// (program that shows the package is there, Debian package)
+const NEEDS: [(&str, &str); 2] = [("cc", "gcc"), ("ar", "binutils")];
+
+pub fn prepare() -> Result<(), String> {
+    let missing: Vec<&str> =
+        NEEDS.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
+    if !missing.is_empty() {
+        println!("── setup: apt-get install {}", missing.join(" "));
+        run("apt-get", &["update", "--quiet"])?;
+        run("apt-get", &[&["install", "--yes", "--quiet", "libc6-dev"][..], &missing].concat())?;
+    }
+    for (component, probe) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
+        let is_there = Command::new("cargo")
+            .args([probe, "--version"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
+        if !is_there {
+            run("rustup", &["component", "add", component])?;
+        }
+    }
+    Ok(())
+}
+
+fn exists(program: &str) -> bool {
+    Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
+}
+
+fn run(program: &str, args: &[&str]) -> Result<(), String> {
+    let status = Command::new(program).args(args).env("DEBIAN_FRONTEND", "noninteractive").status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{program} {} ended with {status}", args.join(" "))),
+        Err(error) => Err(format!("{program} cannot be started: {error}")),
+    }
+}
