@@ -2,6 +2,7 @@
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+use crate::bench;
 use crate::client::Client;
 use crate::command::{
     agents, backup, batch, cancel, config, demo, drain, key, lanes, list, logs, retry, serve, show, stats, submit,
@@ -75,6 +76,8 @@ enum Command {
     Config(config::Args),
     /// Create, list and revoke API keys
     Key(key::Args),
+    /// Measure this machine: submits, whole lives, latency, growth
+    Bench(bench::Args),
     /// Write a consistent copy of the store while the server goes on
     Backup(backup::Args),
     /// Print a completion script for a shell
@@ -103,6 +106,7 @@ impl Cli {
             Command::Drain(args) => drain::run(shared, args).await,
             Command::Config(args) => config::run(shared, args).await,
             Command::Key(args) => key::run(shared, args).await,
+            Command::Bench(args) => bench::run(shared, args).await,
             Command::Backup(args) => backup::run(shared, args).await,
             Command::Completions { shell } => Ok(completions(shell)),
         }

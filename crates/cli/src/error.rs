@@ -27,6 +27,8 @@ pub enum Error {
     Server(#[from] runyard_server::Error),
     #[error("timed out after {waited}; {what}")]
     TimedOut { waited: String, what: String },
+    #[error("the benchmark failed: {0}")]
+    Bench(String),
     #[error("cannot write the output: {0}")]
     Output(#[source] std::io::Error),
 }
@@ -47,7 +49,9 @@ impl Error {
             Error::Server(runyard_server::Error::Config(_) | runyard_server::Error::NoAuthInPublic { .. }) => {
                 Exit::Usage
             }
-            Error::Unreachable { .. } | Error::Unreadable { .. } | Error::Server(_) => Exit::Unavailable,
+            Error::Unreachable { .. } | Error::Unreadable { .. } | Error::Server(_) | Error::Bench(_) => {
+                Exit::Unavailable
+            }
             Error::TimedOut { .. } => Exit::TimedOut,
         }
     }

@@ -53,6 +53,8 @@ pub fn table(header: &[&str]) -> Table {
     let arrangement = if stdout_is_terminal() { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
     table.set_content_arrangement(arrangement);
     table.set_header(header);
+    // Flush with the left edge, and two blanks between columns.
+    table.column_iter_mut().for_each(|column| drop(column.set_padding((0, 2))));
     table
 }
 
@@ -90,7 +92,7 @@ pub fn state_text(state: TaskState) -> String {
     paint(state.as_str(), code)
 }
 
-/// Paints a word of running text. `code` is an SGR number: 31 red, 32 green, 33 yellow, 36 cyan, 2 dim, 1 bold.
+/// Paints a word of running text. `code` is an SGR number: 31 red, 32 green, 33 yellow, 36 cyan, 0 as it is.
 pub fn paint(text: &str, code: u8) -> String {
-    if has_colour() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    if code != 0 && has_colour() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }

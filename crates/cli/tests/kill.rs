@@ -30,7 +30,11 @@ fn every_accepted_task_survives_kill_9_and_ends_once() {
     }
     let server = Server::start(&data);
     let accepted = accepted.lock().unwrap();
-    eprintln!("{n_kills} kills, {} submits sent, {} tasks acknowledged", n_sent.load(Ordering::Relaxed), accepted.len());
+    eprintln!(
+        "{n_kills} kills, {} submits sent, {} tasks acknowledged",
+        n_sent.load(Ordering::Relaxed),
+        accepted.len()
+    );
     assert!(accepted.len() as u64 >= n_kills, "the server was under load: {} tasks", accepted.len());
     let ends = ends_of_all(&server, &accepted);
     eprintln!("{ends:?}");
@@ -76,7 +80,9 @@ fn submit_one(server: &Server, client: u64, n: u64, marks: &Path) -> Vec<String>
         2 => ("/v1/tasks", format!(r#"{{"kind":"noop","agent":"{agent}","delayMs":50}}"#)),
         3 => (
             "/v1/tasks",
-            format!(r#"{{"kind":"noop","agent":"{agent}","payload":{{"fail":"task"}},"retry":{{"maxRetries":1,"backoffMs":20}}}}"#),
+            format!(
+                r#"{{"kind":"noop","agent":"{agent}","payload":{{"fail":"task"}},"retry":{{"maxRetries":1,"backoffMs":20}}}}"#
+            ),
         ),
         4 => (
             "/v1/batches",
@@ -102,8 +108,10 @@ fn submit_one(server: &Server, client: u64, n: u64, marks: &Path) -> Vec<String>
 fn process_task(agent: &str, n: u64, marks: &Path) -> String {
     let (pid, violations) = (marks.join(format!("{n}.pid")), marks.join("violations"));
     let (pid, violations) = (pid.display(), violations.display());
+    // A zombie is dead: it only waits for init to take note of it.
     let script = format!(
-        "if [ -f {pid} ] && kill -0 $(cat {pid}) 2>/dev/null; then echo task {n} >> {violations}; fi; \
+        "if [ -f {pid} ]; then s=$(cut -d' ' -f3 /proc/$(cat {pid})/stat 2>/dev/null); \
+         if [ -n \\\"$s\\\" ] && [ $s != Z ] && [ $s != X ]; then echo task {n} is $s >> {violations}; fi; fi; \
          echo $$ > {pid}; sleep 0.05; rm -f {pid}"
     );
     format!(r#"{{"kind":"process","agent":"{agent}","payload":{{"shell":"{script}"}}}}"#)

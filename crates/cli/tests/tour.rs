@@ -23,6 +23,20 @@ fn a_command_is_run_and_its_output_comes_back() {
 }
 
 #[test]
+fn an_http_call_shows_its_answer() {
+    let yard = Yard::start();
+    let server: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(yard.data().join("server.json")).expect("it is there")).expect("JSON");
+    let url = format!("{}/version", server["url"].as_str().expect("an address"));
+    let answer: serde_json::Value =
+        serde_json::from_str(&yard.out(0, &["submit", "--wait", "--http", "GET", &url])).expect("JSON");
+    assert_eq!(answer["status"], 200);
+    assert_eq!(answer["body"]["name"], "runyard");
+    let gone = yard.err(1, &["submit", "--wait", "--http", "GET", &format!("{url}/nowhere")]);
+    assert!(gone.contains("404") && gone.contains("permanent"), "{gone}");
+}
+
+#[test]
 fn a_failure_is_the_exit_code() {
     let yard = Yard::start();
     let message = yard.err(1, &["submit", "--wait", "--retries", "0", "--shell", "echo no >&2; exit 7"]);

@@ -208,19 +208,23 @@ impl Core {
         if (was_complete && has_room) || before_last {
             self.window_insert(ix, spot, id);
         }
-        if before_last && !(was_complete && has_room) {
-            self.window_spill(ix);
-        }
+        let spilled = (before_last && !(was_complete && has_room)).then(|| self.window_spill(ix));
         if was_complete && !self.flows[ix].is_complete() {
             // From here on memory cannot tell the oldest by looking, so it is remembered.
-            let oldest = self.flows[ix].window.iter().map(|(spot, id)| (spot.seq, id)).chain([(spot.seq, id)]).min();
+            let window = self.flows[ix].window.iter().map(|(spot, id)| (spot.seq, id));
+            let oldest = window.chain([(spot.seq, id)]).chain(spilled).min();
             self.flows[ix].oldest_known = true;
             self.set_oldest(ix, oldest.map(|(_, id)| id));
         }
         self.lower_age(ix, since_ms);
+        spilled.into_iter().for_each(|(_, last)| self.note_oldest(ix, last));
         self.note_oldest(ix, id);
         self.note_hunger(ix);
         self.restand(ix);
+        if self.tier_of(ix) == Tier::Critical && matches!(self.flows[ix].stand, Stand::Parked(_)) {
+            // Each waiting critical task may take a victim of its own, so the flow gets another look.
+            self.stand(ix, Stand::Ready);
+        }
     }
 
     /// Takes a task that is still counted as queued out of its flow.
@@ -240,7 +244,7 @@ impl Core {
         }
         self.note_hunger(ix);
         let n_queued = self.flows[ix].n_queued;
-        if u64::from(self.flows[ix].n_keeps) > n_queued {
+        if u64::from(self.flows[ix].n_keeps) > n_queued || n_queued == 0 {
             self.drop_keeps(ix, n_queued as u32);
         }
         self.restand(ix);
@@ -265,14 +269,14 @@ impl Core {
     }
 
     /// Forgets the last entry; its row stays in the store.
-    fn window_spill(&mut self, ix: FlowIx) {
+    fn window_spill(&mut self, ix: FlowIx) -> (u64, TaskId) {
         let flow = &mut self.flows[ix];
         self.n_window -= flow.window.len().saturating_sub(1);
-        let (_, last) = flow.window.pop_last().expect("a window that was just filled is not empty");
+        let (spot, last) = flow.window.pop_last().expect("a window that was just filled is not empty");
         self.n_window += flow.window.len().saturating_sub(1);
         self.tick.touched.push(last);
         self.entry_mut(last).in_window = false;
-        self.note_oldest(ix, last);
+        (spot.seq, last)
     }
 
     /// The task stands in a queue that memory holds only the head of: is it the oldest of that queue?

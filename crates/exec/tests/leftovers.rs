@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use runyard_exec::process::reap_leftovers;
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 use support::is_alive;
 
@@ -57,7 +58,8 @@ impl Orphan {
 
 impl Drop for Orphan {
     fn drop(&mut self) {
-        let _ = self.leader.kill();
+        // The whole group: a child that outlives its test would hold the test's own output open.
+        let _ = kill_process_group(Pid::from_child(&self.leader), Signal::KILL);
         let _ = self.leader.wait();
     }
 }

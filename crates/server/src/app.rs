@@ -10,6 +10,7 @@ use runyard_core::ids::WorkerId;
 use runyard_core::name::{Blob, Name};
 use runyard_store::store::{self, Reader};
 use runyard_worker::Worker;
+use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +46,25 @@ impl App {
         let reader = self.handle.reader().clone();
         let read = tokio::task::spawn_blocking(move || read(&*reader)).await;
         Ok(read.map_err(|_| Error::Internal("a read ended without an answer".into()))??)
+    }
+
+    /// Patches the configuration. On a task of its own, because a client that hangs up must not leave it half done.
+    pub async fn patch_config(self: &Arc<Self>, change: Map<String, Value>) -> Result<(), Error> {
+        let app = self.clone();
+        let patch = tokio::spawn(async move { app.config.patch(&app.handle, &change).await });
+        let changed = patch.await.map_err(|_| Error::Internal("the change ended without an answer".into()))??;
+        tracing::info!(target: "runyard::config", changed = %changed.join(", "), "configuration patched");
+        Ok(())
+    }
+
+    /// Changes the keys, to its end, as [`App::patch_config`] does.
+    pub async fn change_keys<T: Send + 'static>(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut KeyRing) -> Result<T, KeyError> + Send + 'static,
+    ) -> Result<T, Error> {
+        let app = self.clone();
+        let change = tokio::spawn(async move { app.keys.change(&app.handle, change).await });
+        change.await.map_err(|_| Error::Internal("the change ended without an answer".into()))?
     }
 
     pub fn worker_name(&self, id: WorkerId) -> String {
@@ -85,7 +105,7 @@ impl Keys {
     }
 
     /// Changes the ring, durably, before anybody can use the change.
-    pub async fn change<T>(
+    async fn change<T>(
         &self,
         handle: &Handle,
         change: impl FnOnce(&mut KeyRing) -> Result<T, KeyError>,

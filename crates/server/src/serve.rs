@@ -5,22 +5,22 @@ use std::io::{self, Write};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::config::{Live, Sources};
+use crate::config::Live;
 use crate::logging;
 use crate::server::{Error, ServeOptions, Server};
 
 /// Serves until SIGTERM or SIGINT, then drains. A second signal stops now.
 pub async fn serve(options: ServeOptions) -> Result<(), Error> {
-    let mut flags = options.flags.clone();
-    flags.remove("server");
     // Read once more by the server; here only to know how to log before anything else happens.
-    let early = Sources { file: options.config.clone(), env: options.env.clone(), flags };
-    logging::init(&Live::load(early, Default::default())?.current().config.log)?;
-    let mut signals = Signals::new().map_err(|source| Error::Listen { listen: "signals".into(), source })?;
+    logging::init(&Live::load(options.sources(), Default::default())?.current().config.log)?;
+    let mut signals = Signals::new().map_err(Error::Signals)?;
     let server = Server::start(options).await?;
     // Nobody reads it: that is no reason to stop.
     let _ = greet(&server, &mut io::stdout().lock());
-    signals.next().await;
+    tokio::select! {
+        () = signals.next() => {}
+        error = server.gave_up() => return Err(error),
+    }
     let drain = server.drain_time();
     tracing::info!(target: "runyard::server", drain_ms = drain.as_millis() as u64, "stopping; a second signal stops now");
     or_now(server.shutdown(drain), signals.next()).await;

@@ -34,6 +34,8 @@ use crate::waiters::Waiters;
 pub const STORE_FILE: &str = "runyard.db";
 /// Tells the command line on the same machine where this server listens.
 pub const SERVER_FILE: &str = "server.json";
+/// How soon a server whose scheduler cannot start says so.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Requests in flight get so long after the scheduler has stopped.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
@@ -62,7 +64,7 @@ impl ServeOptions {
         self
     }
 
-    fn sources(&self) -> Sources {
+    pub(crate) fn sources(&self) -> Sources {
         let mut flags = self.flags.clone();
         if let Some(listen) = &self.listen {
             let server = flags.entry("server").or_insert_with(|| Value::Object(Map::new()));
@@ -104,8 +106,12 @@ pub enum Error {
     Key(#[from] KeyError),
     #[error(transparent)]
     Scheduler(#[from] scheduler::Error),
+    #[error("signals cannot be received")]
+    Signals(#[source] io::Error),
     #[error("a thread of the server ended early")]
     Thread,
+    #[error("the scheduler could not load its store and gave up; the log says why")]
+    GaveUp,
 }
 
 pub struct Server {
@@ -180,6 +186,17 @@ impl Server {
             abort.abort();
         }
         let _ = std::fs::remove_file(self.data_dir.join(SERVER_FILE));
+    }
+
+    /// Returns only if the scheduler gave up: without it nothing here can be served.
+    pub async fn gave_up(&self) -> Error {
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        loop {
+            look.tick().await;
+            if self.app.handle.is_closed() {
+                return Error::GaveUp;
+            }
+        }
     }
 
     pub fn drain_time(&self) -> Duration {

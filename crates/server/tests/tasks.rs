@@ -119,6 +119,14 @@ async fn a_batch_runs_in_order_and_can_be_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_batch_body_may_be_large() {
+    let yard = Yard::with(json!({"lanes": {"closed": 0}})).await;
+    let tasks = vec![json!({"kind": "noop", "lane": "closed", "payload": {"result": "x".repeat(4096)}}); 1000];
+    let reply = yard.post("/v1/batches", json!({"tasks": tasks})).await;
+    assert_eq!((reply.status, reply.json()["tasks"].as_array().unwrap().len()), (201, 1000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_ended_task_is_retried_as_a_copy() {
     let yard = Yard::new().await;
     let failing = json!({"kind": "noop", "payload": {"fail": "permanent"}, "agent": "a", "tags": ["x"]});
@@ -225,7 +233,7 @@ async fn a_full_queue_is_429_with_both_numbers() {
     assert_eq!((&problem["limit"], &problem["agent"]), (&json!(1), &json!("a")));
     assert!(reply.header("retry-after").is_some());
     let mixed = json!({"mode": "partial", "defaults": {"kind": "noop"}, "tasks": [
-        {"agent": "a", "lane": "closed", "name": "p"}, {"agent": "b", "dependsOn": ["#p"]}, {"agent": "b"}, {"timeoutMs": 0}
+        {"agent": "a", "lane": "closed", "name": "p"}, {"agent": "b", "dependsOn": ["#p"]}, {"agent": "c"}, {"timeoutMs": 0}
     ]});
     let items = yard.post("/v1/batches", mixed).await.json()["tasks"].clone();
     assert_eq!(items[0]["error"]["code"], "queue_full", "{items}");

@@ -1,6 +1,6 @@
 //! The store in memory with a tap on it: every commit is seen by the oracle, and any commit can be made to fail.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use runyard_core::core::FlowWant;
 use runyard_core::event::{Due, Release};
@@ -10,26 +10,38 @@ use runyard_core::now::{Clock, Now};
 use runyard_core::task::Task;
 use runyard_core::write::{Loaded, Needs, Rows, WriteSet};
 use runyard_store::memory::{FailCommit, MemoryStore};
-use runyard_store::store::{FlowRows, Purge, Purged, Reader, Result, Store};
+use runyard_store::store::{Error, FlowRows, Purge, Purged, Reader, Result, Store};
 
 #[derive(Clone, Default)]
 pub struct Tap {
     store: MemoryStore,
-    seen: Arc<Mutex<Vec<WriteSet>>>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    fail_next: Option<FailCommit>,
+    has_failed: bool,
+    committed: Vec<WriteSet>,
 }
 
 impl Tap {
     pub fn fail_next_commit(&self, fail: FailCommit) {
-        self.store.fail_next_commit(fail);
+        self.lock().fail_next = Some(fail);
+    }
+
+    /// Was a commit made to fail since this was asked last? Any other failure is a finding.
+    pub fn has_failed(&self) -> bool {
+        std::mem::take(&mut self.lock().has_failed)
     }
 
     /// What was committed since this was asked last, whatever the caller was told about it.
     pub fn committed(&self) -> Vec<WriteSet> {
-        std::mem::take(&mut self.seen.lock().expect("one thread runs one seed"))
+        std::mem::take(&mut self.lock().committed)
     }
 
-    pub fn rows(&self) -> &MemoryStore {
-        &self.store
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("one thread runs one seed")
     }
 }
 
@@ -43,12 +55,18 @@ impl Store for Tap {
     }
 
     fn commit(&mut self, writes: &WriteSet) -> Result<u64> {
-        let before = self.store.n_commits();
-        let result = self.store.commit(writes);
-        if self.store.n_commits() > before {
-            self.seen.lock().expect("one thread runs one seed").push(writes.clone());
+        let fail = self.lock().fail_next.take();
+        if fail == Some(FailCommit::BeforeApply) {
+            self.lock().has_failed = true;
+            return Err(injected("committing nothing"));
         }
-        result
+        let seq = self.store.commit(writes)?;
+        self.lock().committed.push(writes.clone());
+        if fail.is_some() {
+            self.lock().has_failed = true;
+            return Err(injected("answering a commit that was made"));
+        }
+        Ok(seq)
     }
 
     fn flow_rows(&mut self, wants: &[FlowWant]) -> Result<Vec<FlowRows>> {
@@ -78,4 +96,8 @@ impl Store for Tap {
     fn reader(&self) -> Arc<dyn Reader> {
         self.store.reader()
     }
+}
+
+fn injected(doing: &'static str) -> Error {
+    Error::Driver { doing, source: "the simulator asked for a failure".into() }
 }

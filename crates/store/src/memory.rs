@@ -57,7 +57,12 @@ impl Store for MemoryStore {
         Ok(Rows {
             tasks: needs.tasks.iter().filter_map(|&id| content.row(id)).map(|row| row.task.clone()).collect(),
             batches: needs.batches.iter().filter_map(|id| content.batches.get(id)).map(|(b, _)| b.clone()).collect(),
-            keys: needs.keys.iter().filter_map(|key| content.keys.get(&(key.agent.clone(), key.key.clone()))).cloned().collect(),
+            keys: needs
+                .keys
+                .iter()
+                .filter_map(|key| content.keys.get(&(key.agent.clone(), key.key.clone())))
+                .cloned()
+                .collect(),
         })
     }
 
@@ -445,7 +450,10 @@ impl Content {
         let kept_ms = task.policy.ttl_ms.unwrap_or(purge.retention_ms);
         task.phase().is_terminal()
             && is_past(now, task.finished_at.unwrap_or(task.created_at), kept_ms)
-            && !self.releases.iter().any(|release| matches!(release, Release::Parent { parent, .. } if *parent == task.id))
+            && !self
+                .releases
+                .iter()
+                .any(|release| matches!(release, Release::Parent { parent, .. } if *parent == task.id))
     }
 
     fn log_expired(&self, now: Now, purge: &Purge) -> Vec<u64> {
@@ -464,7 +472,8 @@ impl Content {
         let children: Vec<u64> = self.children(id).collect();
         let parents: Vec<TaskId> =
             self.edges_back.range((seq, TaskId(0))..=(seq, TaskId(u128::MAX))).map(|&(_, parent)| parent).collect();
-        let edges = children.into_iter().map(|child| (id, child)).chain(parents.into_iter().map(|parent| (parent, seq)));
+        let edges =
+            children.into_iter().map(|child| (id, child)).chain(parents.into_iter().map(|parent| (parent, seq)));
         for (parent, child) in edges {
             self.edges.remove(&(parent, child));
             self.edges_back.remove(&(child, parent));

@@ -94,6 +94,7 @@ rules! {
     purge_follows_a_tasks_own_ttl
     purge_keeps_a_parent_that_is_being_released
     purge_works_in_chunks_until_done
+    purge_passes_over_live_tasks_in_the_smallest_chunks
     purge_takes_edges_along
     purge_keeps_a_batch_as_long_as_a_member
     purge_keeps_a_key_as_long_as_its_task

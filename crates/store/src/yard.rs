@@ -51,12 +51,7 @@ pub struct Ticked {
 impl Yard {
     /// Takes the store over. Gives also the moment the clocks go on from: elapsed time counts the time nobody was
     /// here, as far as the wall clock shows it.
-    pub fn open(
-        mut store: Box<dyn Store + Send>,
-        config: Arc<Config>,
-        salt: u64,
-        wall_ms: u64,
-    ) -> Result<(Yard, Now)> {
+    pub fn open(mut store: Box<dyn Store + Send>, config: Arc<Config>, salt: u64, wall_ms: u64) -> Result<(Yard, Now)> {
         let loaded = store.load(salt)?;
         let stored = loaded.meta.now;
         let away_ms = if stored.wall_ms == 0 { 0 } else { wall_ms.saturating_sub(stored.wall_ms) };

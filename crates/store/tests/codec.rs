@@ -146,11 +146,8 @@ fn policy() -> impl Strategy<Value = Policy> {
             on,
         },
     );
-    let on_failure = prop::sample::select(vec![
-        OnDependencyFailure::Cancel,
-        OnDependencyFailure::Fail,
-        OnDependencyFailure::Run,
-    ]);
+    let on_failure =
+        prop::sample::select(vec![OnDependencyFailure::Cancel, OnDependencyFailure::Fail, OnDependencyFailure::Run]);
     let own = (any::<u64>(), retry, on_failure, any::<bool>(), of(any::<u64>()), of(any::<u64>())).prop_map(
         |(timeout_ms, retry, on_dependency_failure, preemptible, stall_ms, ttl_ms)| Policy {
             timeout_ms,
@@ -248,8 +245,8 @@ fn answer() -> impl Strategy<Value = FirstAnswer> {
 fn facts() -> impl Strategy<Value = TaskFacts> {
     let names = ("[ab]", "[ab]", "[ab]", tier());
     let rest = (of(0..2_u128), any::<u32>(), of(class()), text(), of(any::<u64>()));
-    (0..3_u128, names, rest).prop_map(|(task, (agent, lane, kind, tier), (batch, attempt, class, reason, elapsed_ms))| {
-        TaskFacts {
+    (0..3_u128, names, rest).prop_map(
+        |(task, (agent, lane, kind, tier), (batch, attempt, class, reason, elapsed_ms))| TaskFacts {
             task: TaskId(task),
             agent: agent.into(),
             lane: lane.into(),
@@ -260,8 +257,8 @@ fn facts() -> impl Strategy<Value = TaskFacts> {
             class,
             reason,
             elapsed_ms,
-        }
-    })
+        },
+    )
 }
 
 fn happening() -> impl Strategy<Value = Happening> {

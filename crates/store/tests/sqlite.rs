@@ -140,7 +140,8 @@ fn a_long_reader_does_not_stop_the_writer() {
     fixture.insert([task(0)]);
     let db = rusqlite::Connection::open(&path).unwrap();
     db.execute_batch("BEGIN; SELECT count(*) FROM tasks;").unwrap();
-    let n = |db: &rusqlite::Connection| db.query_row("SELECT count(*) FROM tasks", [], |row| row.get::<_, i64>(0)).unwrap();
+    let n =
+        |db: &rusqlite::Connection| db.query_row("SELECT count(*) FROM tasks", [], |row| row.get::<_, i64>(0)).unwrap();
     for seq in 1..2000 {
         fixture.insert([task(seq)]);
     }

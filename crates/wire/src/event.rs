@@ -83,8 +83,6 @@ pub struct LogLine {
 pub enum LogStream {
     Stdout,
     Stderr,
-    /// An event of an HTTP answer that is a stream.
-    Event,
     /// The runner's own word, such as that output was cut.
     Note,
 }

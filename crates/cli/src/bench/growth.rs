@@ -22,12 +22,17 @@ pub async fn backlogs(dir: &Path, sizes: &[u64], report: &mut Report) -> anyhow:
         let cpu_us = drain(&server, size).await?;
         let first_us = *first_us.get_or_insert(cpu_us);
         report.add(Figure::new(format!("{size} queued: submitted at"), size as f64 / took.as_secs_f64(), "tasks/s"));
-        report.add(Figure::new("  processor time to start and end one of them", cpu_us, "µs/task").target(2.0 * first_us, false));
+        report.add(
+            Figure::new("  processor time to start and end one of them", cpu_us, "µs/task")
+                .target(2.0 * first_us, false),
+        );
         report.add(Figure::new("  resident memory", server.rss_mb()? as f64, "MB").target(300.0, false));
         let data = server.kill().await?;
         let began = Instant::now();
         let server = BenchServer::start(&data).await?;
-        report.add(Figure::new("  after kill -9, serves again in", began.elapsed().as_secs_f64(), "s").target(2.0, false));
+        report.add(
+            Figure::new("  after kill -9, serves again in", began.elapsed().as_secs_f64(), "s").target(2.0, false),
+        );
         report.add(Figure::new("  resident memory then", server.rss_mb()? as f64, "MB").target(300.0, false));
         server.stop().await?;
     }

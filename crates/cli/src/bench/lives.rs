@@ -51,7 +51,10 @@ pub async fn single_submits(server: &BenchServer, seconds: u64, report: &mut Rep
     }
     let rate = latencies.len() as f64 / began.elapsed().as_secs_f64();
     latencies.sort_unstable();
-    report.add(Figure::new("single submits, 64 connections, each answered after its commit", rate, "tasks/s").target(15_000.0, true));
+    report.add(
+        Figure::new("single submits, 64 connections, each answered after its commit", rate, "tasks/s")
+            .target(15_000.0, true),
+    );
     report.add(Figure::new("  p50", ms(percentile(&latencies, 50)), "ms"));
     report.add(Figure::new("  p99", ms(percentile(&latencies, 99)), "ms").target(15.0, false));
     Ok(())
@@ -76,7 +79,10 @@ pub async fn full_lives(server: &BenchServer, n_tasks: u64, report: &mut Report)
     let ended = server.completed(10_000 + n_tasks).await?;
     let rate = n_tasks as f64 / (ended - began).as_secs_f64();
     let cpu_us = (server.cpu()? - cpu).as_secs_f64() * 1e6 / n_tasks as f64;
-    report.add(Figure::new("full life: submitted, started, completed, all durable, 100 a batch, 10 agents", rate, "tasks/s").target(25_000.0, true));
+    report.add(
+        Figure::new("full life: submitted, started, completed, all durable, 100 a batch, 10 agents", rate, "tasks/s")
+            .target(25_000.0, true),
+    );
     report.add(Figure::new("  server processor time", cpu_us, "µs/task"));
     if let Some(raw) = report.raw_cycles {
         report.add(Figure::new("  of the raw limit", rate / raw * 100.0, "%").target(40.0, true));
@@ -118,7 +124,8 @@ pub async fn idle_latency(server: &BenchServer, seconds: u64, report: &mut Repor
     }
     acceptor.abort();
     latencies.sort_unstable();
-    let p50 = Figure::new("idle: submit to the started task's first request, p50", ms(percentile(&latencies, 50)), "ms");
+    let p50 =
+        Figure::new("idle: submit to the started task's first request, p50", ms(percentile(&latencies, 50)), "ms");
     report.add(match report.fsync_ms {
         Some(fsync_ms) => p50.target(1.5 * fsync_ms + 1.0, false),
         None => p50,

@@ -14,6 +14,10 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 
+use crate::cli::Shared;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+
 use self::report::Report;
 use self::server::BenchServer;
 
@@ -34,9 +38,6 @@ pub struct Args {
     /// Seconds for each timed figure.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
-    /// The figures as JSON on stdout.
-    #[arg(long)]
-    json: bool,
     /// Also write them, with what was measured and how, to this file.
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
@@ -45,15 +46,20 @@ pub struct Args {
     dir: Option<PathBuf>,
 }
 
-pub async fn run(args: Args) -> anyhow::Result<()> {
+pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
+    bench(shared, &args).await.map_err(|error| Error::Bench(format!("{error:#}")))?;
+    Ok(Exit::Done)
+}
+
+async fn bench(shared: &Shared, args: &Args) -> anyhow::Result<()> {
     let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let dir = dir.join(format!("runyard-bench-{}", std::process::id()));
     std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let result = measure(&args, &dir).await;
+    let result = measure(args, &dir).await;
     // The data is of no use to anyone; a failure to remove it must not hide the figures.
     let _ = std::fs::remove_dir_all(&dir);
     let report = result?;
-    if args.json {
+    if shared.json {
         println!("{}", serde_json::to_string_pretty(&report.to_json())?);
     } else {
         println!("{}", report.to_table());

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use crate::out;
+
 pub struct Report {
     limits: &'static str,
     machine: String,
@@ -63,13 +65,13 @@ impl Report {
     }
 
     pub fn to_table(&self) -> String {
-        let mut table = comfy_table::Table::new();
-        table.load_preset(comfy_table::presets::UTF8_BORDERS_ONLY);
-        table.set_header(["what", "measured", "unit", "target"]);
+        let mut table = out::table(&["WHAT", "MEASURED", "UNIT", "TARGET"]);
         for figure in &self.figures {
-            table.add_row([figure.name.clone(), figure.value_text(), figure.unit.into(), figure.target_text()]);
+            let name = comfy_table::Cell::new(&figure.name);
+            let row = [name, out::number(figure.value_text()), figure.unit.into(), figure.target_text().into()];
+            table.add_row(row);
         }
-        format!("{table}\n{}\n{}\nlimits in force: {}", self.machine, HOW, self.limits)
+        format!("{}\n\n{}\n{}\nlimits in force: {}", table.trim_fmt(), self.machine, HOW, self.limits)
     }
 
     pub fn to_json(&self) -> Value {
@@ -89,7 +91,11 @@ impl Report {
 
     pub fn to_markdown(&self) -> String {
         let mut text = String::from("# Benchmarks\n\n");
-        let _ = writeln!(text, "Written by `runyard bench --write`. {}\n\n{HOW}\n\nLimits in force: {}\n", self.machine, self.limits);
+        let _ = writeln!(
+            text,
+            "Written by `runyard bench --write`. {}\n\n{HOW}\n\nLimits in force: {}\n",
+            self.machine, self.limits
+        );
         text.push_str("| what | measured | unit | target |\n|---|---:|---|---|\n");
         for figure in &self.figures {
             let name = figure.name.replacen("  ", "· ", 1);

@@ -147,7 +147,7 @@ impl Printer {
     fn print(&self, line: &LogLine, json: &str) -> Result<()> {
         match line.stream {
             _ if self.as_json => out::line(json),
-            LogStream::Stdout | LogStream::Event => out::line(&line.text),
+            LogStream::Stdout => out::line(&line.text),
             LogStream::Stderr | LogStream::Note => {
                 out::note(&line.text);
                 Ok(())

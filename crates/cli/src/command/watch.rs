@@ -1,6 +1,7 @@
 //! `runyard watch`: the event stream, a line for each event.
 
-use runyard_wire::{EventView, Id};
+use runyard_wire::{EventView, Id, Json};
+use serde::Deserialize;
 
 use crate::cli::Shared;
 use crate::client::Client;
@@ -8,6 +9,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::out;
 use crate::patience::Patience;
+use crate::span::short;
 use crate::sse::SseEvent;
 
 #[derive(clap::Args)]
@@ -119,9 +121,21 @@ pub fn describe(event: &EventView) -> String {
         add(reason.clone());
     }
     if let Some(data) = &event.data {
-        add(data.as_str().to_owned());
+        add(elapsed(event, data).unwrap_or_else(|| data.as_str().to_owned()));
     }
     line
+}
+
+/// How long a task waited before this start, or ran before this end; `None` when the data is about something else.
+fn elapsed(event: &EventView, data: &Json) -> Option<String> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    struct Elapsed {
+        elapsed_ms: u64,
+    }
+    let Elapsed { elapsed_ms } = data.read().ok()?;
+    let did = if event.kind == "task.started" { "waited" } else { "ran" };
+    Some(format!("({did} {})", short(elapsed_ms)))
 }
 
 fn colour(kind: &str) -> u8 {
@@ -142,11 +156,11 @@ mod tests {
     fn an_event_is_one_line() {
         let event = r#"{"id":"1-0","type":"task.retrying","at":"2026-01-01T10:20:30.400Z",
             "task":"00000000-0000-0000-0000-000000000001","agent":"a","lane":"main","kind":"http","attempt":2,
-            "class":"quota","reason":"429"}"#;
+            "class":"quota","reason":"429","data":{"elapsedMs":1500}}"#;
         let line = describe(&serde_json::from_str(event).unwrap());
         assert_eq!(
             line,
-            "10:20:30.400 task.retrying   00000000-0000-0000-0000-000000000001 a/main/http attempt 2 [quota] 429"
+            "10:20:30.400 task.retrying   00000000-0000-0000-0000-000000000001 a/main/http attempt 2 [quota] 429 (ran 1.5s)"
         );
     }
 }

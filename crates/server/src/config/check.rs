@@ -50,7 +50,7 @@ fn check_names(config: &Config) -> Checked {
         ("gates", config.gates.keys().collect()),
     ];
     for (section, names) in sections {
-        for name in names.into_iter().filter(|name| !name_is_valid(name)) {
+        if let Some(name) = names.into_iter().find(|name| !name_is_valid(name)) {
             return broken(format!("{section}.{name}"), NAME_RULE);
         }
     }

@@ -1,5 +1,6 @@
-//! The configuration in force, and the one way it changes: merge everything again, ask the scheduler, then publish.
+//! The configuration in force, and the one way it changes: merge everything again, publish it, have the scheduler commit.
 
+use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use tokio::sync::Mutex;
 use super::env;
 use super::error::Error;
 use super::file;
-use super::layers::{Layers, Merged, Origin, merge, merge_patch};
+use super::layers::{Layers, Merged, Origin, merge, merge_patch, normalized};
 use super::to_core::to_core;
 use super::types::Config;
 use crate::handle::{Handle, Unavailable};
@@ -47,8 +48,8 @@ impl Sources {
 pub struct Live {
     sources: Sources,
     current: ArcSwap<Merged>,
-    /// The stored patch. Held over a whole change, so that two changes never interleave.
-    patch: Mutex<Map<String, Value>>,
+    /// What `current` was merged from. Held over a whole change, so that two changes never interleave.
+    layers: Mutex<Layers>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -61,10 +62,9 @@ pub enum ChangeError {
 
 impl Live {
     pub fn load(sources: Sources, patch: Map<String, Value>) -> Result<Live, Error> {
-        let mut layers = sources.layers()?;
-        layers.patch = patch.clone();
+        let layers = Layers { patch, ..sources.layers()? };
         let merged = merge(&layers)?;
-        Ok(Live { sources, current: ArcSwap::from_pointee(merged), patch: Mutex::new(patch) })
+        Ok(Live { sources, current: ArcSwap::from_pointee(merged), layers: Mutex::new(layers) })
     }
 
     pub fn current(&self) -> Guard<Arc<Merged>> {
@@ -76,44 +76,63 @@ impl Live {
     }
 
     /// Reads file and environment again. Gives the keys that changed; none means that nothing was touched.
+    ///
+    /// As [`Live::patch`], to be run to its end: dropped half-way, memory and store could disagree.
     pub async fn reload(&self, handle: &Handle) -> Result<Vec<String>, ChangeError> {
-        let patch = self.patch.lock().await;
-        let mut layers = self.sources.layers()?;
-        layers.patch = patch.clone();
-        let merged = merge(&layers)?;
+        let mut layers = self.layers.lock().await;
+        let next = Layers { patch: layers.patch.clone(), ..self.sources.layers()? };
+        let merged = merge(&next)?;
         if merged == **self.current.load() {
             return Ok(Vec::new());
         }
-        handle.ask(configure(&merged.config)).await?;
-        Ok(self.publish(merged))
+        let configure = handle.ask(configure(&merged.config));
+        let changed = self.publish(merged, async { configure.await.map(drop) }).await?;
+        *layers = next;
+        Ok(changed)
     }
 
     /// Lays `change` over the stored patch (RFC 7396: `null` takes an override back) and keeps it over restarts.
     pub async fn patch(&self, handle: &Handle, change: &Map<String, Value>) -> Result<Vec<String>, ChangeError> {
-        let mut stored = self.patch.lock().await;
         refuse_fixed(change)?;
-        let mut next = super::layers::normalized(&stored);
-        merge_patch(&mut next, &super::layers::normalized(change));
-        let mut layers = self.sources.layers()?;
-        layers.patch = next.clone();
-        let merged = merge(&layers)?;
-        let value: Blob = serde_json::to_vec(&next).expect("a patch is plain JSON").into();
-        let remember =
-            handle.ask(|ticket| Event::Remember { ticket: Some(ticket), name: Name::new(PATCH_SETTING), value });
+        let mut layers = self.layers.lock().await;
+        let mut patch = normalized(&layers.patch);
+        merge_patch(&mut patch, &normalized(change));
+        let next = Layers { patch, ..layers.clone() };
+        let merged = merge(&next)?;
+        let (name, value) = (Name::new(PATCH_SETTING), patch_blob(&next.patch));
+        let remember = handle.ask(|ticket| Event::Remember { ticket: Some(ticket), name, value });
+        let configure = handle.ask(configure(&merged.config));
         // Both are in the inbox before either is waited for: one tick, one commit.
-        let (remembered, configured) = tokio::join!(remember, handle.ask(configure(&merged.config)));
-        remembered.and(configured)?;
-        *stored = next;
-        Ok(self.publish(merged))
+        let commit = async {
+            let (remembered, configured) = tokio::join!(remember, configure);
+            remembered.and(configured).map(drop)
+        };
+        let changed = self.publish(merged, commit).await?;
+        *layers = next;
+        Ok(changed)
     }
 
-    fn publish(&self, merged: Merged) -> Vec<String> {
-        let before = self.current.swap(Arc::new(merged));
-        let after = self.current.load();
+    /// Shown before it is committed: whoever hears of `config.changed` must find the new values. Taken back when the
+    /// commit fails.
+    async fn publish(
+        &self,
+        merged: Merged,
+        commit: impl Future<Output = Result<(), Unavailable>>,
+    ) -> Result<Vec<String>, ChangeError> {
+        let merged = Arc::new(merged);
+        let before = self.current.swap(merged.clone());
+        if let Err(error) = commit.await {
+            self.current.store(before);
+            return Err(error.into());
+        }
         let mut changed = Vec::new();
-        differences("", &before.values, &after.values, &mut changed);
-        changed
+        differences("", &before.values, &merged.values, &mut changed);
+        Ok(changed)
     }
+}
+
+fn patch_blob(patch: &Map<String, Value>) -> Blob {
+    serde_json::to_vec(patch).expect("a patch is plain JSON").into()
 }
 
 fn configure(config: &Config) -> impl FnOnce(runyard_core::ids::Ticket) -> Event + use<> {
@@ -152,6 +171,7 @@ fn differences(prefix: &str, before: &Value, after: &Value, changed: &mut Vec<St
 
 #[cfg(test)]
 mod tests {
+    use runyard_store::store::Store;
     use serde_json::json;
 
     use super::*;
@@ -172,14 +192,17 @@ mod tests {
         assert_eq!(error.field(), Some("server.listen"));
     }
 
-    #[test]
-    fn a_bad_file_is_refused_and_the_old_one_stays() {
+    #[tokio::test]
+    async fn a_bad_file_is_refused_whole_and_the_old_one_stays() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("runyard.toml");
-        std::fs::write(&path, "[lanes]\nmain = 3\n").expect("written");
+        std::fs::write(&path, "[lanes]\nmain = 3\nown = 4\n").expect("written");
         let live = Live::load(Sources { file: Some(path.clone()), ..Sources::default() }, Map::new()).expect("valid");
-        std::fs::write(&path, "[lanes]\nmain = \"three\"\n").expect("written");
-        assert!(live.sources.layers().is_err());
-        assert_eq!(live.current().config.lanes["main"].limit, 3);
+        let handle = Handle::new(runyard_store::memory::MemoryStore::default().reader());
+        std::fs::write(&path, "[lanes]\nown = 5\nmain = \"three\"\n").expect("written");
+        let error = live.reload(&handle).await.expect_err("refused");
+        assert!(error.to_string().contains("runyard.toml:3:8:"), "{error}");
+        let config = &live.current().config;
+        assert_eq!((config.lanes["main"].limit, config.lanes["own"].limit), (3, 4));
     }
 }

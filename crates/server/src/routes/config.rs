@@ -23,8 +23,7 @@ pub async fn show(State(app): State<Arc<App>>) -> Json<ConfigView> {
 #[utoipa::path(patch, path = "/v1/config", tag = "configuration", request_body = ConfigPatch,
     responses((status = 200, description = "The configuration now in force", body = ConfigView)))]
 pub async fn patch(State(app): State<Arc<App>>, body: Body<ConfigPatch>) -> Result<Json<ConfigView>, Error> {
-    let changed = app.config.patch(&app.handle, &body.value.0).await?;
-    tracing::info!(target: "runyard::config", changed = %changed.join(", "), "configuration patched");
+    app.patch_config(body.value.0).await?;
     Ok(Json(config_view(&app.config.current())))
 }
 

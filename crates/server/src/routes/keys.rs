@@ -32,7 +32,7 @@ pub async fn create(
     body: Body<KeyRequest>,
 ) -> Result<(StatusCode, Json<KeyCreated>), Error> {
     let new = new_key(body.value)?;
-    let (key, text) = app.keys.change(&app.handle, |ring| ring.add(new)).await?;
+    let (key, text) = app.change_keys(|ring| ring.add(new)).await?;
     tracing::info!(target: "runyard::access", key = %key.id, name = %key.name, "key created");
     Ok((StatusCode::CREATED, Json(KeyCreated { key: text, view: key_view(&key) })))
 }
@@ -41,7 +41,7 @@ pub async fn create(
 #[utoipa::path(delete, path = "/v1/keys/{id}", tag = "keys", params(("id" = Id, Path)),
     responses((status = 204, description = "It is gone")))]
 pub async fn revoke(State(app): State<Arc<App>>, KeyPath(id): KeyPath) -> Result<StatusCode, Error> {
-    let key = app.keys.change(&app.handle, |ring| ring.remove(&id.to_string())).await?;
+    let key = app.change_keys(move |ring| ring.remove(&id.to_string())).await?;
     tracing::info!(target: "runyard::access", key = %key.id, name = %key.name, "key revoked");
     Ok(StatusCode::NO_CONTENT)
 }

@@ -148,6 +148,7 @@ impl Tail {
         loop {
             // Taken before the rest is read: what is written in between wakes the wait below.
             let follow = app.worker.follow_log(self.task).filter(|follow| follow.attempt == self.at.attempt);
+            let seen = follow.as_ref().map_or(0, |follow| *follow.bytes.borrow());
             let Ok(doc) = task_doc(&app, self.task).await else { return };
             let attempt = doc.task.attempt;
             let attempt_ended = self.at.attempt < attempt || !doc.task.phase().is_held();
@@ -163,7 +164,7 @@ impl Tail {
             if over || !self.follow {
                 return;
             }
-            if self.grown(&mut waiter, follow).await.is_err() {
+            if self.grown(&mut waiter, follow, seen).await.is_err() {
                 return;
             }
         }
@@ -174,12 +175,13 @@ impl Tail {
         &self,
         waiter: &mut crate::waiters::Waiter<'_>,
         follow: Option<runyard_worker::LogFollow>,
+        seen: u64,
     ) -> Result<(), Ended> {
         tokio::select! {
             () = self.app.stop.cancelled() => Err(Ended),
             () = self.to.closed() => Err(Ended),
             () = waiter.changed() => Ok(()),
-            () = log_beyond(follow, self.at.offset) => Ok(()),
+            () = log_beyond(follow, seen) => Ok(()),
         }
     }
 
@@ -202,11 +204,11 @@ impl Tail {
     }
 }
 
-/// Returns when the log is longer than `offset`. The end of an attempt is not awaited here: the waiter tells of it when
-/// it is committed.
-async fn log_beyond(follow: Option<runyard_worker::LogFollow>, offset: u64) {
+/// Returns when the log is longer than it was. The end of an attempt is not awaited here: the waiter tells of it when it
+/// is committed.
+async fn log_beyond(follow: Option<runyard_worker::LogFollow>, seen: u64) {
     if let Some(mut follow) = follow {
-        let grew = follow.bytes.wait_for(|bytes| *bytes > offset).await.is_ok();
+        let grew = follow.bytes.wait_for(|bytes| *bytes > seen).await.is_ok();
         if grew {
             return;
         }

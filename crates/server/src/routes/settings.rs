@@ -7,6 +7,7 @@ use axum::Json;
 use axum::extract::State;
 use runyard_core::write::{CountDelta, CountKey};
 use runyard_wire::{AgentPut, AgentView, Counts, LanePut, LaneView, ListPage, Priority};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::extract::{Body, NamePath};
@@ -35,8 +36,7 @@ pub async fn put_agent(
     NamePath(name): NamePath,
     body: Body<AgentPut>,
 ) -> Result<Json<AgentView>, Error> {
-    let change = serde_json::to_value(&body.value).expect("a request is plain data");
-    apply(&app, "agents", &name, change).await?;
+    app.patch_config(patch_of("agents", &name, &body.value)).await?;
     let counts = app.read(|reader| reader.counts()).await?;
     let count = sums(&counts, |key| &key.agent).get(&*name).copied().unwrap_or_default();
     let config = app.config.current();
@@ -66,22 +66,20 @@ pub async fn put_lane(
     if is_new && body.value.limit.is_none() {
         return Err(Invalid::new("limit", format!("is needed: there is no lane `{name}` yet")).into());
     }
-    let change = serde_json::to_value(&body.value).expect("a request is plain data");
-    apply(&app, "lanes", &name, change).await?;
+    app.patch_config(patch_of("lanes", &name, &body.value)).await?;
     let counts = app.read(|reader| reader.counts()).await?;
     let config = app.config.current();
     let by_lane = by_lane_in_force(&counts, &config.config);
     lane_view(&name, &by_lane, &config.config).map(Json).ok_or_else(|| Error::Internal("the lane is gone again".into()))
 }
 
-async fn apply(app: &App, section: &str, name: &str, change: Value) -> Result<(), Error> {
-    let patch = Map::from_iter([(section.to_owned(), json!({ name: change }))]);
-    let changed = app.config.patch(&app.handle, &patch).await?;
-    tracing::info!(target: "runyard::config", changed = %changed.join(", "), "configuration patched");
-    Ok(())
+/// Only this agent or lane, as a patch.
+fn patch_of(section: &str, name: &str, change: &impl Serialize) -> Map<String, Value> {
+    let change = serde_json::to_value(change).expect("a request is plain data");
+    Map::from_iter([(section.to_owned(), json!({ name: change }))])
 }
 
-pub fn sums<'a>(counts: &'a [(CountKey, CountDelta)], of: fn(&CountKey) -> &str) -> BTreeMap<&'a str, CountDelta> {
+pub fn sums(counts: &[(CountKey, CountDelta)], of: fn(&CountKey) -> &str) -> BTreeMap<&str, CountDelta> {
     let mut sums: BTreeMap<&str, CountDelta> = BTreeMap::new();
     for (key, count) in counts {
         let sum = sums.entry(of(key)).or_default();

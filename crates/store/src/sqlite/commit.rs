@@ -3,7 +3,6 @@
 
 use std::sync::LazyLock;
 
-use rusqlite::{OptionalExtension, Transaction, params};
 use runyard_core::batch::Batch;
 use runyard_core::event::{FirstAnswer, IdempotencyRow, ParentEnd, Release};
 use runyard_core::hash::DetMap;
@@ -11,6 +10,7 @@ use runyard_core::ids::TaskId;
 use runyard_core::name::{Blob, Name};
 use runyard_core::task::Task;
 use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, Insert, Update, WriteSet};
+use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::row::{Doing, failed, integer, is_constraint, moment};
 use crate::codec::{encode_answer, encode_batch, encode_happenings, encode_row_key, encode_task_body};
@@ -42,7 +42,8 @@ pub fn write_all(tx: &Transaction<'_>, writes: &WriteSet, scratch: &mut Scratch)
     put_rates(tx, &writes.rates)?;
     put_settings(tx, &writes.settings)?;
     if !writes.happenings.is_empty() {
-        let mut insert = tx.prepare_cached("INSERT INTO happenings(seq, at_ms, body) VALUES (?1, ?2, ?3)").doing(WRITING)?;
+        let mut insert =
+            tx.prepare_cached("INSERT INTO happenings(seq, at_ms, body) VALUES (?1, ?2, ?3)").doing(WRITING)?;
         let row = params![integer(log_seq), moment(writes.meta.now.wall_ms), scratch.happenings];
         insert.execute(row).doing(WRITING)?;
     }
@@ -140,9 +141,8 @@ fn update_tasks(tx: &Transaction<'_>, updates: &[Update], scratch: &mut Scratch)
         let (wall, steady) = (task.wall_due().map(moment), task.steady_due().map(moment));
         let (expires, body) = (expires_at(task), &scratch.body);
         let n_changed = match &change.result {
-            None => update.execute(params![
-                seq, phase, attempt, to_phase, to_attempt, flow, rank, wall, steady, expires, body
-            ]),
+            None => update
+                .execute(params![seq, phase, attempt, to_phase, to_attempt, flow, rank, wall, steady, expires, body]),
             Some(result) => update_result.execute(params![
                 seq,
                 phase,
@@ -195,7 +195,8 @@ fn write_edges(tx: &Transaction<'_>, writes: &WriteSet) -> Result<()> {
     if writes.edges_added.is_empty() && writes.edges_removed.is_empty() {
         return Ok(());
     }
-    let touched = writes.inserts.iter().map(|insert| &insert.task).chain(writes.updates.iter().map(|update| &update.task));
+    let touched =
+        writes.inserts.iter().map(|insert| &insert.task).chain(writes.updates.iter().map(|update| &update.task));
     let near: DetMap<TaskId, u64> = touched.map(|task| (task.id, task.seq)).collect();
     let seq_of = |child: TaskId| match near.get(&child) {
         Some(&seq) => Ok(Some(integer(seq))),
@@ -260,8 +261,7 @@ fn write_flows(tx: &Transaction<'_>, writes: &WriteSet) -> Result<()> {
         return Ok(());
     }
     // Most flows exist, and then the key need not be encoded.
-    let mut update =
-        tx.prepare_cached("UPDATE flows SET n_queued = ?2, n_live = ?3 WHERE id = ?1").doing(WRITING)?;
+    let mut update = tx.prepare_cached("UPDATE flows SET n_queued = ?2, n_live = ?3 WHERE id = ?1").doing(WRITING)?;
     let mut insert =
         tx.prepare_cached("INSERT INTO flows(id, key, n_queued, n_live) VALUES (?1, ?2, ?3, ?4)").doing(WRITING)?;
     for FlowRow { id, key, n_queued, n_live } in &writes.flows_put {

@@ -68,8 +68,7 @@ pub fn open_reader(path: &Path) -> Result<Connection> {
 }
 
 fn open_for_writing(path: &Path, durability: Durability) -> Result<Connection> {
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags).doing("opening the database")?;
     db.busy_timeout(BUSY_TIMEOUT).doing("opening the database")?;
     // Counts only while the file is empty.

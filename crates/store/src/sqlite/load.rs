@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use rusqlite::{Row, Transaction};
 use runyard_core::batch::Batch;
 use runyard_core::event::{ParentEnd, Release};
 use runyard_core::flow::FlowKey;
@@ -11,6 +10,7 @@ use runyard_core::name::{Blob, Name};
 use runyard_core::now::Now;
 use runyard_core::task::Task;
 use runyard_core::write::{CountDelta, CountKey, FlowRow, Loaded, Meta};
+use rusqlite::{Row, Transaction};
 
 use super::row::{Doing, batch_at, blob_at, integer, number, task_at, task_columns};
 use crate::store::{Error, Result};

@@ -1,10 +1,10 @@
 //! Retention, one bounded chunk at a time. Seqs follow time, so default-retention tasks are found by walking up from the
 //! oldest until one is too young; the few with a ttl of their own have an index.
 
-use rusqlite::{Transaction, params};
 use runyard_core::event::Rest;
 use runyard_core::ids::TaskId;
 use runyard_core::now::Now;
+use rusqlite::{Transaction, params};
 
 use super::commit::epoch;
 use super::row::{Doing, id_at, integer, moment, task_at, task_columns};
@@ -104,7 +104,11 @@ impl Chunk<'_> {
 
     fn delete_task(&mut self, seq: i64, id: TaskId) -> Result<()> {
         let key = id.0.to_be_bytes();
-        for sql in ["DELETE FROM tasks WHERE seq = ?1", "DELETE FROM specs WHERE seq = ?1", "DELETE FROM edges WHERE child = ?1"] {
+        for sql in [
+            "DELETE FROM tasks WHERE seq = ?1",
+            "DELETE FROM specs WHERE seq = ?1",
+            "DELETE FROM edges WHERE child = ?1",
+        ] {
             self.tx.prepare_cached(sql).doing(PURGING)?.execute([seq]).doing(PURGING)?;
         }
         for sql in ["DELETE FROM edges WHERE parent = ?1", "UPDATE keys SET orphaned = 1 WHERE subject = ?1"] {
@@ -155,8 +159,7 @@ impl Chunk<'_> {
 
     /// Oldest first, while they are too old or the log is too long.
     fn delete_happenings(&mut self) -> Result<()> {
-        let mut n_bytes: i64 =
-            self.tx.query_row("SELECT log_bytes FROM meta", [], |row| row.get(0)).doing(PURGING)?;
+        let mut n_bytes: i64 = self.tx.query_row("SELECT log_bytes FROM meta", [], |row| row.get(0)).doing(PURGING)?;
         let bytes_max = moment(self.purge.happenings_bytes_max);
         let cutoff = self.cutoff(self.purge.happenings_ms).unwrap_or(-1);
         let sql = "SELECT seq, at_ms, length(body) FROM happenings ORDER BY seq LIMIT ?1";

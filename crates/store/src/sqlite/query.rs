@@ -1,12 +1,16 @@
 //! What the tick loop reads. Each statement names the index it relies on; SQLite refuses the statement if it cannot use it.
+//!
+//! "After (rank, seq)" is asked in two statements, the rest of that rank and then the ranks behind it. As one comparison
+//! of pairs SQLite seeks by the rank alone and walks over every seq before the wanted one, because seq is the row's own
+//! number: a queue of ten million would be read from its beginning at each refill.
 
-use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 use runyard_core::event::{Due, Idempotency, IdempotencyRow, Release, Rest};
 use runyard_core::ids::TaskId;
 use runyard_core::name::Blob;
 use runyard_core::now::Clock;
 use runyard_core::task::{State, Task, Wait};
 use runyard_core::write::{Needs, Rows};
+use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::row::{Doing, batch_at, blob_at, id_at, integer, moment, number, task_at, task_columns};
 use crate::codec::decode_answer;
@@ -44,21 +48,37 @@ fn idempotency(db: &Connection, wanted: &Idempotency) -> Result<Option<Idempoten
 }
 
 pub fn flow_rows(db: &Connection, want: &FlowWant) -> Result<FlowRows> {
-    const QUEUED: &str = concat!(
-        "SELECT ",
-        task_columns!(),
-        " FROM tasks t INDEXED BY tasks_queued WHERE t.phase = 2 AND t.flow = ?1 AND (t.rank, t.seq) > (?2, ?3)",
-        " ORDER BY t.rank, t.seq LIMIT ?4"
-    );
-    let flow = integer(want.flow.0);
-    let (rank, seq) = want.after.map_or((i64::MIN, -1), |(rank, seq)| (i64::from(rank), integer(seq)));
     // One more than asked for, to know whether there is more.
-    let limit = integer(want.limit as u64).saturating_add(1);
-    let mut rows = many(db, QUEUED, params![flow, rank, seq, limit], task_at)?;
+    let mut rows = queued_after(db, want, want.limit.saturating_add(1))?;
     let rest = if rows.len() > want.limit { Rest::More } else { Rest::Done };
     rows.truncate(want.limit);
-    let oldest = oldest(db, flow)?.map(Box::new);
+    let oldest = oldest(db, integer(want.flow.0))?.map(Box::new);
     Ok(FlowRows { flow: want.flow, rows, oldest, rest })
+}
+
+fn queued_after(db: &Connection, want: &FlowWant, limit: usize) -> Result<Vec<Task>> {
+    const SAME_RANK: &str = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM tasks t INDEXED BY tasks_queued WHERE t.phase = 2 AND t.flow = ?1 AND t.rank = ?2 AND t.seq > ?3",
+        " ORDER BY t.seq LIMIT ?4"
+    );
+    const LATER_RANKS: &str = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM tasks t INDEXED BY tasks_queued WHERE t.phase = 2 AND t.flow = ?1 AND t.rank > ?2",
+        " ORDER BY t.rank, t.seq LIMIT ?3"
+    );
+    let flow = integer(want.flow.0);
+    let mut rows = Vec::new();
+    if let Some((rank, seq)) = want.after {
+        rows = many(db, SAME_RANK, params![flow, rank, integer(seq), limit as i64], task_at)?;
+    }
+    if rows.len() < limit {
+        let rank = want.after.map_or(i64::MIN, |(rank, _)| i64::from(rank));
+        rows.extend(many(db, LATER_RANKS, params![flow, rank, (limit - rows.len()) as i64], task_at)?);
+    }
+    Ok(rows)
 }
 
 /// The first of rank 0 and the first of any other rank, whichever is older.
@@ -81,21 +101,34 @@ fn oldest(db: &Connection, flow: i64) -> Result<Option<Task>> {
 }
 
 pub fn dues(db: &Connection, clock: Clock, after: Option<Due>, limit: usize) -> Result<Vec<Due>> {
-    let sql = match clock {
-        Clock::Wall => {
+    let (same_moment, later) = match clock {
+        Clock::Wall => (
             "SELECT wall_due, seq, id FROM tasks INDEXED BY tasks_wall_due \
-             WHERE wall_due IS NOT NULL AND (wall_due, seq) > (?1, ?2) ORDER BY wall_due, seq LIMIT ?3"
-        }
-        Clock::Steady => {
+             WHERE wall_due = ?1 AND wall_due IS NOT NULL AND seq > ?2 ORDER BY seq LIMIT ?3",
+            "SELECT wall_due, seq, id FROM tasks INDEXED BY tasks_wall_due \
+             WHERE wall_due > ?1 AND wall_due IS NOT NULL ORDER BY wall_due, seq LIMIT ?2",
+        ),
+        Clock::Steady => (
             "SELECT steady_due, seq, id FROM tasks INDEXED BY tasks_steady_due \
-             WHERE steady_due IS NOT NULL AND (steady_due, seq) > (?1, ?2) ORDER BY steady_due, seq LIMIT ?3"
-        }
+             WHERE steady_due = ?1 AND steady_due IS NOT NULL AND seq > ?2 ORDER BY seq LIMIT ?3",
+            "SELECT steady_due, seq, id FROM tasks INDEXED BY tasks_steady_due \
+             WHERE steady_due > ?1 AND steady_due IS NOT NULL ORDER BY steady_due, seq LIMIT ?2",
+        ),
     };
-    let (at_ms, seq) = after.map_or((-1, -1), |due| (moment(due.at_ms), integer(due.seq)));
-    many(db, sql, params![at_ms, seq, limit as i64], |row| {
-        let (at_ms, seq) = (row.get(0).doing(READING)?, row.get(1).doing(READING)?);
-        Ok(Due { at_ms: number(at_ms), seq: number(seq), task: TaskId(id_at(row, 2)?) })
-    })
+    let mut dues = Vec::new();
+    if let Some(due) = after {
+        dues = many(db, same_moment, params![moment(due.at_ms), integer(due.seq), limit as i64], due_at)?;
+    }
+    if dues.len() < limit {
+        let at_ms = after.map_or(-1, |due| moment(due.at_ms));
+        dues.extend(many(db, later, params![at_ms, (limit - dues.len()) as i64], due_at)?);
+    }
+    Ok(dues)
+}
+
+fn due_at(row: &Row<'_>) -> Result<Due> {
+    let (at_ms, seq) = (row.get(0).doing(READING)?, row.get(1).doing(READING)?);
+    Ok(Due { at_ms: number(at_ms), seq: number(seq), task: TaskId(id_at(row, 2)?) })
 }
 
 pub fn released(db: &Connection, release: &Release, limit: usize) -> Result<Vec<Task>> {
@@ -111,9 +144,7 @@ pub fn released(db: &Connection, release: &Release, limit: usize) -> Result<Vec<
         " ORDER BY t.seq"
     );
     match release {
-        Release::Parent { parent, .. } => {
-            many(db, CHILDREN, params![parent.0.to_be_bytes(), limit as i64], task_at)
-        }
+        Release::Parent { parent, .. } => many(db, CHILDREN, params![parent.0.to_be_bytes(), limit as i64], task_at),
         // A batch has at most a thousand members, so those that wait for something else are passed over here.
         Release::BatchPlace { batch } => {
             let mut members = many(db, MEMBERS, [batch.0.to_be_bytes()], task_at)?;
@@ -135,11 +166,15 @@ pub fn specs(db: &Connection, tasks: &[TaskId]) -> Result<Vec<Option<Blob>>> {
 }
 
 pub fn n_ahead(db: &Connection, task: &Task, limit: u32) -> Result<u32> {
-    let sql = "SELECT count(*) FROM (SELECT 1 FROM tasks INDEXED BY tasks_queued \
-               WHERE phase = 2 AND flow = ?1 AND (rank, seq) < (?2, ?3) LIMIT ?4)";
-    let mut select = db.prepare_cached(sql).doing("counting tasks ahead")?;
-    let place = params![integer(task.flow.0), task.rank, integer(task.seq), limit];
-    select.query_row(place, |row| row.get(0)).doing("counting tasks ahead")
+    const EARLIER_RANKS: &str = "SELECT count(*) FROM (SELECT 1 FROM tasks INDEXED BY tasks_queued \
+                                 WHERE phase = 2 AND flow = ?1 AND rank < ?2 LIMIT ?3)";
+    const SAME_RANK: &str = "SELECT count(*) FROM (SELECT 1 FROM tasks INDEXED BY tasks_queued \
+                             WHERE phase = 2 AND flow = ?1 AND rank = ?2 AND seq < ?4 LIMIT ?3)";
+    let (flow, rank, seq) = (integer(task.flow.0), task.rank, integer(task.seq));
+    let count = |row: &Row<'_>| row.get::<_, u32>(0).doing(READING);
+    let earlier = one(db, EARLIER_RANKS, params![flow, rank, limit], count)?.unwrap_or(0);
+    let same = one(db, SAME_RANK, params![flow, rank, limit - earlier, seq], count)?.unwrap_or(0);
+    Ok(earlier + same)
 }
 
 fn one<T>(db: &Connection, sql: &str, params: impl Params, read: impl Fn(&Row<'_>) -> Result<T>) -> Result<Option<T>> {

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex};
 
-use rusqlite::backup::Backup;
-use rusqlite::{Connection, OptionalExtension, Row, params};
 use runyard_core::batch::Batch;
 use runyard_core::event::Happening;
 use runyard_core::ids::{BatchId, TaskId};
 use runyard_core::name::Blob;
 use runyard_core::task::Phase;
 use runyard_core::write::{CountDelta, CountKey};
+use rusqlite::backup::Backup;
+use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::connect::open_reader;
 use super::load;
@@ -224,9 +224,8 @@ fn list(db: &Connection, filter: &Filter, after: Option<u64>, limit: usize) -> R
 
 /// Seqs follow time, so the first seq that was not created before `at` is found by halving.
 fn first_created(db: &Connection, at: i64) -> Result<i64> {
-    let mut select = db
-        .prepare_cached("SELECT seq, created_at FROM tasks WHERE seq >= ?1 ORDER BY seq LIMIT 1")
-        .doing(READING)?;
+    let mut select =
+        db.prepare_cached("SELECT seq, created_at FROM tasks WHERE seq >= ?1 ORDER BY seq LIMIT 1").doing(READING)?;
     let last: Option<i64> = db.query_row("SELECT max(seq) FROM tasks", [], |row| row.get(0)).doing(READING)?;
     // Rows below `low` are all earlier than `at`, rows from `high` on are not.
     let (mut low, mut high) = (0, last.map_or(0, |last| last + 1));

@@ -1,10 +1,10 @@
 //! From rows to the scheduler's types, and from SQLite's errors to ours.
 
-use rusqlite::{ErrorCode, Row};
 use runyard_core::batch::Batch;
 use runyard_core::ids::{BatchId, FlowId, TaskId};
 use runyard_core::name::Blob;
 use runyard_core::task::Task;
+use rusqlite::{ErrorCode, Row};
 
 use crate::codec::{TaskColumns, decode_batch, decode_task_body};
 use crate::store::{Error, Result};
@@ -47,8 +47,10 @@ pub fn is_constraint(error: &rusqlite::Error) -> bool {
 pub fn task_at(row: &Row<'_>) -> Result<Task> {
     let columns = task_columns_at(row).doing("reading a task's row")?;
     let body = row.get_ref(6).and_then(|body| Ok(body.as_blob()?)).doing("reading a task's row")?;
-    decode_task_body(columns, body)
-        .ok_or_else(|| Error::Damaged { what: "a task's row", detail: format!("{:?}, seq {}", columns.id, columns.seq) })
+    decode_task_body(columns, body).ok_or_else(|| Error::Damaged {
+        what: "a task's row",
+        detail: format!("{:?}, seq {}", columns.id, columns.seq),
+    })
 }
 
 fn task_columns_at(row: &Row<'_>) -> rusqlite::Result<TaskColumns> {

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rusqlite::{Connection, Transaction, TransactionBehavior};
 use runyard_core::event::{Due, Release};
 use runyard_core::ids::TaskId;
 use runyard_core::name::Blob;
 use runyard_core::now::{Clock, Now};
 use runyard_core::task::Task;
 use runyard_core::write::{Loaded, Needs, Rows, WriteSet};
+use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::checkpoint::Checkpoints;
 use super::commit::{Scratch, write_all};

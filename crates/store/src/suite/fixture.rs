@@ -1,7 +1,9 @@
 //! Rows to write, and a store that keeps its own numbers.
 
 use runyard_core::batch::Batch;
-use runyard_core::event::{FirstAnswer, Happening, HappeningKind, Idempotency, IdempotencyRow, Subject, TaskFacts};
+use runyard_core::event::{
+    FirstAnswer, Happening, HappeningKind, Idempotency, IdempotencyRow, Rest, Subject, TaskFacts,
+};
 use runyard_core::flow::{FlowKey, Place, Resources, Shape};
 use runyard_core::ids::{BatchId, FlowId, TaskId, Token, WorkerId};
 use runyard_core::name::Blob;
@@ -65,14 +67,15 @@ impl Fixture {
     pub fn purge(&mut self, wall_ms: u64, purge: &Purge) -> Vec<TaskId> {
         let now = Now { wall_ms, steady_ms: 0 };
         let mut gone = Vec::new();
-        loop {
+        for _ in 0..CHUNKS_MAX {
             let purged = self.store.purge(now, purge).expect("a purge succeeds");
             gone.extend(purged.tasks);
-            if purged.rest == runyard_core::event::Rest::Done {
+            if purged.rest == Rest::Done {
                 gone.sort();
                 return gone;
             }
         }
+        panic!("a purge is not done after {CHUNKS_MAX} chunks");
     }
 }
 
@@ -196,6 +199,9 @@ pub fn happening(kind: HappeningKind, task: &Task) -> Happening {
 pub fn blob(text: impl AsRef<[u8]>) -> Blob {
     Blob::from(text.as_ref())
 }
+
+/// More than any rule's rows need, so that a purge that goes round in a circle fails instead of hanging.
+pub const CHUNKS_MAX: usize = 10_000;
 
 /// Keeps everything for ever; rules change what they are about.
 pub const KEEP: Purge = Purge {

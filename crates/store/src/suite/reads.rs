@@ -12,7 +12,14 @@ use crate::store::{Filter, FlowRows, FlowWant};
 
 pub fn queued_rows_come_in_rank_then_submit_order(harness: &mut dyn Harness) {
     let mut fixture = Fixture::new(harness.fresh());
-    fixture.insert([ranked(5, task(1)), task(2), ranked(-3, task(3)), task(4), in_flow(2, task(5)), ranked(-3, task(6))]);
+    fixture.insert([
+        ranked(5, task(1)),
+        task(2),
+        ranked(-3, task(3)),
+        task(4),
+        in_flow(2, task(5)),
+        ranked(-3, task(6)),
+    ]);
     let (rows, _) = queue(&mut fixture, None, 10);
     assert_eq!(rows, [3, 6, 2, 4, 1]);
     let (rows, _) = queue(&mut fixture, Some((-3, 6)), 2);
@@ -71,8 +78,11 @@ pub fn dues_page_in_order_without_gaps(harness: &mut dyn Harness) {
     let steady = at.into_iter().zip(11..).map(|(at, seq)| in_state(State::Scheduled(Delay::Backoff(at)), task(seq)));
     fixture.insert(wall.chain(steady).collect::<Vec<_>>());
     for (clock, first) in [(Clock::Wall, 1), (Clock::Steady, 11)] {
-        let expected = [(10, 1), (10, 3), (20, 2), (30, 0), (30, 4)]
-            .map(|(at_ms, offset)| Due { at_ms, seq: first + offset, task: id(first + offset) });
+        let expected = [(10, 1), (10, 3), (20, 2), (30, 0), (30, 4)].map(|(at_ms, offset)| Due {
+            at_ms,
+            seq: first + offset,
+            task: id(first + offset),
+        });
         for limit in 1..=6 {
             assert_eq!(page_dues(&mut fixture, clock, limit), expected, "{clock:?} in pages of {limit}");
         }

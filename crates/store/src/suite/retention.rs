@@ -68,6 +68,12 @@ pub fn purge_works_in_chunks_until_done(harness: &mut dyn Harness) {
     assert!(left.iter().all(|doc| doc.task.seq.is_multiple_of(3)) && left.len() == 10);
 }
 
+pub fn purge_passes_over_live_tasks_in_the_smallest_chunks(harness: &mut dyn Harness) {
+    let mut fixture = Fixture::new(harness.fresh());
+    fixture.insert([task(0), task(1), ended(2, task(2)), task(3), ended(4, task(4))]);
+    assert_eq!(fixture.purge(1000, &Purge { retention_ms: 0, limit: 1, ..KEEP }), [id(2), id(4)]);
+}
+
 pub fn purge_takes_edges_along(harness: &mut dyn Harness) {
     let mut fixture = Fixture::new(harness.fresh());
     fixture.insert([ended(5, task(1)), ended(5, task(2)), task(3)]);

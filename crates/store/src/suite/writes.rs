@@ -56,7 +56,10 @@ pub fn a_task_comes_back_as_it_was_written(harness: &mut dyn Harness) {
     fixture.commit(WriteSet { inserts: vec![insert], ..WriteSet::default() });
     let doc = fixture.doc(full.id).expect("it exists");
     assert_eq!(doc.task, full);
-    assert_eq!((doc.agent.as_str(), doc.lane.as_str(), doc.kind.as_str(), doc.tier), ("bob", "main", "noop", Tier::Normal));
+    assert_eq!(
+        (doc.agent.as_str(), doc.lane.as_str(), doc.kind.as_str(), doc.tier),
+        ("bob", "main", "noop", Tier::Normal)
+    );
     assert_eq!(doc.spec, Some(blob("spec of 1")));
     assert_eq!(doc.result, Some(blob("result")));
 }
@@ -242,11 +245,7 @@ pub fn flows_without_live_tasks_are_not_loaded(harness: &mut dyn Harness) {
     let flows_put = vec![flow(3, 1), flow(1, 0), flow(2, 5)];
     fixture.commit(WriteSet { flows_put, ..WriteSet::default() });
     assert_eq!(fixture.reader().flows().expect("it reads"), 3);
-    fixture.commit(WriteSet {
-        flows_put: vec![flow(2, 4)],
-        flows_removed: vec![FlowId(3)],
-        ..WriteSet::default()
-    });
+    fixture.commit(WriteSet { flows_put: vec![flow(2, 4)], flows_removed: vec![FlowId(3)], ..WriteSet::default() });
     let mut store = harness.reopen(fixture.store);
     assert_eq!(store.load(1).expect("it loads").flows, vec![flow(2, 4)]);
     assert_eq!(store.reader().flows().expect("it reads"), 1);
@@ -285,11 +284,7 @@ pub fn releases_are_kept_until_removed(harness: &mut dyn Harness) {
 pub fn a_release_both_removed_and_added_stays(harness: &mut dyn Harness) {
     let mut fixture = Fixture::new(harness.fresh());
     let release = Release::BatchPlace { batch: batch_id(1) };
-    fixture.commit(WriteSet {
-        releases_added: vec![release],
-        releases_removed: vec![release],
-        ..WriteSet::default()
-    });
+    fixture.commit(WriteSet { releases_added: vec![release], releases_removed: vec![release], ..WriteSet::default() });
     assert_eq!(fixture.store.load(1).expect("it loads").releases, vec![release]);
 }
 
@@ -325,10 +320,8 @@ pub fn happenings_are_numbered_by_commit(harness: &mut dyn Harness) {
 
 pub fn happening_numbers_go_on_after_a_reopen(harness: &mut dyn Harness) {
     let mut fixture = Fixture::new(harness.fresh());
-    let writes = || WriteSet {
-        happenings: vec![happening(HappeningKind::TaskCreated, &task(1))],
-        ..WriteSet::default()
-    };
+    let writes =
+        || WriteSet { happenings: vec![happening(HappeningKind::TaskCreated, &task(1))], ..WriteSet::default() };
     fixture.meta.now.wall_ms = 10;
     fixture.commit(writes());
     fixture.purge(100, &crate::store::Purge { happenings_ms: 1, ..KEEP });

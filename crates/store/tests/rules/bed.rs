@@ -169,7 +169,7 @@ impl Bed {
         self.send([]);
     }
 
-    /// The next tick's commit fails and the yard recovers; gives whether anything left it all the same.
+    /// Submits in a tick whose commit fails; the yard recovers and its workers join again with what they hold.
     pub fn fail_commit_of(&mut self, fail: FailCommit, new: New) -> TaskId {
         let new = self.with_id(new);
         let id = new.id;
@@ -186,13 +186,13 @@ impl Bed {
         id
     }
 
+    /// What workers have at hand: live leases whose start really reached them.
     fn held(&self) -> Vec<(WorkerId, Held)> {
-        let held = self.yard.core().held();
-        held.map(|task| {
-            let lease = task.state.lease().expect("a held task has a lease");
-            (lease.worker, Held { task: task.id, attempt: task.attempt, token: lease.token })
-        })
-        .collect()
+        let live = self.yard.core().held().filter_map(|task| {
+            let start = self.leases.get(&task.id).filter(|start| start.attempt == task.attempt)?;
+            Some((start.worker, Held { task: task.id, attempt: start.attempt, token: start.token }))
+        });
+        live.collect()
     }
 }
 
@@ -241,7 +241,8 @@ impl Bed {
             for command in ticked.commands {
                 events.extend(self.obey(command));
             }
-            if !ticked.again && events.is_empty() {
+            let is_due = self.yard.next_timeout(self.now) == Some(0);
+            if !ticked.again && !is_due && events.is_empty() {
                 return;
             }
         }
@@ -598,13 +599,8 @@ impl Bed {
 
     /// Retention at this moment; gives the tasks that are gone.
     pub fn purge(&mut self, retention_ms: u64) -> Vec<TaskId> {
-        let purge = Purge {
-            retention_ms,
-            keys_ms_min: DAY,
-            happenings_ms: DAY,
-            happenings_bytes_max: 1 << 30,
-            limit: 1000,
-        };
+        let purge =
+            Purge { retention_ms, keys_ms_min: DAY, happenings_ms: DAY, happenings_bytes_max: 1 << 30, limit: 1000 };
         let now = self.now;
         self.yard.store().purge(now, &purge).expect("memory purges").tasks
     }
@@ -763,7 +759,8 @@ impl New {
 
     /// The edge found it wrong before it came here.
     pub fn invalid(self) -> New {
-        let refusal = Refusal::Invalid { code: "invalid".into(), field: "payload.url".into(), message: "no url".into() };
+        let refusal =
+            Refusal::Invalid { code: "invalid".into(), field: "payload.url".into(), message: "no url".into() };
         self.with(|new| new.refused = Some(refusal))
     }
 }

@@ -1,0 +1,153 @@
+//! A key that was used before gives the first answer again.
+
+use runyard_core::event::{Answer, FirstAnswer, Idempotency, Refusal};
+use runyard_core::ids::TaskId;
+use runyard_core::task::Phase;
+
+use super::bed::{Bed, batch, task};
+
+fn taken(answer: &Answer) -> TaskId {
+    match answer {
+        Answer::Submitted { items } => items[0].as_ref().unwrap().id,
+        other => panic!("it is taken, not {other:?}"),
+    }
+}
+
+fn replayed(answer: &Answer) -> TaskId {
+    match answer {
+        Answer::Replayed(FirstAnswer::Task { id, .. }) => *id,
+        other => panic!("it is the first answer again, not {other:?}"),
+    }
+}
+
+fn key_of(agent: &str, key: &str, hash: u64) -> Option<Idempotency> {
+    Some(Idempotency { agent: agent.into(), key: key.into(), hash })
+}
+
+#[test]
+fn the_same_key_and_body_give_the_first_answer_and_no_second_task() {
+    let mut bed = Bed::new();
+    let first = taken(&bed.submit_with_key(task("a"), "k", 1));
+    assert_eq!(replayed(&bed.submit_with_key(task("a"), "k", 1)), first);
+    bed.complete(first);
+    assert_eq!(replayed(&bed.submit_with_key(task("a"), "k", 1)), first, "also when it has ended");
+    assert_eq!(bed.n_stored(), 1);
+}
+
+#[test]
+fn the_same_key_with_another_body_is_refused() {
+    let mut bed = Bed::new();
+    bed.submit_with_key(task("a"), "k", 1);
+    let answer = bed.submit_with_key(task("a"), "k", 2);
+    let Answer::Refused(Refusal::KeyReused { key }) = &answer else { panic!("{answer:?}") };
+    assert_eq!((&**key, bed.n_stored()), ("k", 1));
+}
+
+#[test]
+fn a_key_is_an_agents_own() {
+    let mut bed = Bed::new();
+    let first = taken(&bed.submit_with_key(task("a"), "k", 1));
+    let second = taken(&bed.submit_with_key(task("b"), "k", 1));
+    assert_ne!(first, second);
+}
+
+#[test]
+fn a_repeat_in_the_same_tick_counts() {
+    let mut bed = Bed::new();
+    let answers = bed.submit_in_one_tick([1, 1, 2].map(|hash| (task("a"), key_of("a", "k", hash))));
+    assert_eq!(replayed(&answers[1]), taken(&answers[0]));
+    assert!(matches!(answers[2], Answer::Refused(Refusal::KeyReused { .. })));
+    assert_eq!(bed.n_stored(), 1);
+}
+
+#[test]
+fn a_key_survives_a_restart() {
+    let mut bed = Bed::new();
+    let first = taken(&bed.submit_with_key(task("a"), "k", 1));
+    bed.crash();
+    assert_eq!(replayed(&bed.submit_with_key(task("a"), "k", 1)), first);
+}
+
+#[test]
+fn a_rejection_does_not_use_up_the_key() {
+    let mut bed = Bed::new().config(|config| config.queued_max = 0);
+    let answer = bed.submit_with_key(task("a"), "k", 1);
+    assert!(matches!(answer, Answer::Refused(Refusal::QueueFull { .. })));
+    bed.reconfigure(|config| config.queued_max = 10);
+    let id = taken(&bed.submit_with_key(task("a"), "k", 1));
+    assert_eq!(bed.state(id), Phase::Running);
+}
+
+#[test]
+fn a_repeat_inside_one_batch_is_the_first_item_again() {
+    let mut bed = Bed::new();
+    let (id, tasks) = bed.batch(batch([task("a").key("k", 1), task("a").key("k", 1), task("a").key("l", 1)]));
+    assert_eq!(tasks[0], tasks[1]);
+    assert_ne!(tasks[0], tasks[2]);
+    assert_eq!((bed.n_stored(), bed.batch_row(id).n_total), (2, 2));
+    bed.complete(tasks[0]);
+    bed.complete(tasks[2]);
+    assert!(bed.batch_row(id).finished_at.is_some());
+}
+
+#[test]
+fn another_body_inside_one_batch_is_refused() {
+    let mut bed = Bed::new();
+    let (_, answer) = bed.submit_batch(batch([task("a").key("k", 1), task("a").key("k", 2)]).partial());
+    let Answer::Submitted { items } = answer else { panic!("{answer:?}") };
+    assert!(items[0].is_ok());
+    assert!(matches!(items[1], Err(Refusal::KeyReused { .. })));
+}
+
+#[test]
+fn an_item_whose_key_was_used_before_is_the_task_of_then() {
+    let mut bed = Bed::new();
+    let first = taken(&bed.submit_with_key(task("a"), "k", 1));
+    let (_, tasks) = bed.batch(batch([task("a").key("k", 1), task("a").key("k", 1), task("a")]));
+    assert_eq!(tasks[..2], [first, first]);
+    assert_eq!(bed.n_stored(), 2);
+}
+
+#[test]
+fn an_item_that_names_a_repeated_one_waits_for_the_task_of_then() {
+    let mut bed = Bed::new();
+    let first = taken(&bed.submit_with_key(task("a"), "k", 1));
+    let [again, child] = bed.ids();
+    bed.batch(batch([task("a").id(again).key("k", 1), task("a").id(child).after(&[again])]));
+    assert_eq!(bed.state(child), Phase::Waiting);
+    bed.complete(first);
+    assert_eq!(bed.state(child), Phase::Running);
+}
+
+#[test]
+fn a_batch_is_repeated_as_a_whole() {
+    let mut bed = Bed::new();
+    let (id, answer) = bed.submit_batch(batch([task("a"), task("a")]).key("a", "k", 1));
+    let Answer::Submitted { items } = answer else { panic!("{answer:?}") };
+    let (_, answer) = bed.submit_batch(batch([task("a"), task("a")]).key("a", "k", 1));
+    let Answer::Replayed(FirstAnswer::Batch { id: again, tasks }) = answer else { panic!("{answer:?}") };
+    assert_eq!(again, id);
+    let ids: Vec<TaskId> = items.iter().map(|item| item.as_ref().unwrap().id).collect();
+    assert_eq!(tasks.iter().map(|(id, _)| *id).collect::<Vec<_>>(), ids);
+    assert_eq!(bed.n_stored(), 2);
+    let (_, answer) = bed.submit_batch(batch([task("a")]).key("a", "k", 2));
+    assert!(matches!(answer, Answer::Refused(Refusal::KeyReused { .. })));
+}
+
+#[test]
+fn the_key_of_a_batch_is_no_key_of_an_item() {
+    let mut bed = Bed::new();
+    bed.submit_batch(batch([task("a")]).key("a", "k", 1));
+    let (_, answer) = bed.submit_batch(batch([task("a").key("k", 1)]).partial());
+    let Answer::Submitted { items } = answer else { panic!("{answer:?}") };
+    assert_eq!(items[0].as_ref().unwrap_err(), &Refusal::KeyReused { key: "k".into() });
+}
+
+#[test]
+fn a_key_lives_as_long_as_its_task() {
+    let mut bed = Bed::new();
+    let first = taken(&bed.submit_with_key(task("a").long(), "k", 1));
+    bed.advance_ms(2 * super::bed::DAY - 1);
+    bed.purge(0);
+    assert_eq!(replayed(&bed.submit_with_key(task("a"), "k", 1)), first);
+}
