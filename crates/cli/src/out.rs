@@ -54,7 +54,9 @@ pub fn table(header: &[&str]) -> Table {
     table.set_content_arrangement(arrangement);
     table.set_header(header);
     // Flush with the left edge, and two blanks between columns.
-    table.column_iter_mut().for_each(|column| drop(column.set_padding((0, 2))));
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
     table
 }
 

@@ -32,8 +32,8 @@ fn an_http_call_shows_its_answer() {
         serde_json::from_str(&yard.out(0, &["submit", "--wait", "--http", "GET", &url])).expect("JSON");
     assert_eq!(answer["status"], 200);
     assert_eq!(answer["body"]["name"], "runyard");
-    let gone = yard.err(1, &["submit", "--wait", "--http", "GET", &format!("{url}/nowhere")]);
-    assert!(gone.contains("404") && gone.contains("permanent"), "{gone}");
+    let keyless = yard.err(1, &["submit", "--wait", "--http", "GET", &url.replace("version", "v1/stats")]);
+    assert!(keyless.contains("401") && keyless.contains("permanent"), "{keyless}");
 }
 
 #[test]

@@ -29,6 +29,8 @@ impl Core {
             self.arm_rate(now, ix);
             self.wake_keepers(ix);
         }
+        // A flow with a worker kept for it gets another look: it may be held back by something else now.
+        self.room_changed();
         for ix in self.agents.indices() {
             let weight = self.config.agents.get(&self.agents[ix].name).map_or(1, |agent| agent.weight.max(1));
             self.agents[ix].weight = weight;

@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::config::Config;
-use crate::event::{Admit, Answer, Command, Due, Event, Happening, HappeningKind, IdempotencyRow, Release, Subject};
+use crate::event::{
+    Admit, Answer, Command, Due, Event, FirstAnswer, Happening, HappeningKind, IdempotencyRow, Release, Subject,
+};
 use crate::fleet::Fleet;
 use crate::flow::FlowKey;
 use crate::gate::{Gate, GateKey};
@@ -276,6 +278,15 @@ impl Core {
     pub fn needs_of_rows(&self, rows: &[Task], needs: &mut Needs) {
         let batches = rows.iter().filter_map(|task| task.batch);
         needs.batches.extend(batches.filter(|batch| !self.batches.contains_key(batch)));
+    }
+
+    /// Tasks that repeated keys name: an item of the same submission may depend on one.
+    pub fn needs_of_keys(&self, keys: &[IdempotencyRow], needs: &mut Needs) {
+        for row in keys {
+            if let FirstAnswer::Task { id, .. } = row.answer {
+                self.need_tasks(&[id], needs);
+            }
+        }
     }
 
     fn need_tasks(&self, tasks: &[TaskId], needs: &mut Needs) {

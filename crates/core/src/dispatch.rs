@@ -7,7 +7,7 @@ use crate::gate::GateKey;
 use crate::ids::TaskId;
 use crate::lifecycle::Why;
 use crate::line::Candidate;
-use crate::now::Now;
+use crate::now::{Now, SteadyMs};
 use crate::slab::{FlowIx, GateIx};
 use crate::task::{Class, Lease, State, Tier};
 
@@ -15,7 +15,7 @@ use crate::task::{Class, Lease, State, Tier};
 const STARTS_PER_DISPATCH: usize = 4096;
 /// Flows looked at in one tick, started or parked.
 const LOOKS_PER_DISPATCH: usize = 16_384;
-/// Aged flows looked at for one start, when their recorded age proves too old.
+/// Aged flows looked at for one start: their recorded age may prove too old, or their tier still too low.
 const AGED_LOOKS: usize = 16;
 
 impl Core {
@@ -49,12 +49,8 @@ impl Core {
         if self.n_starts < self.n_starts_at_aged + u64::from(self.config.aged_one_in.max(1)) {
             return None;
         }
-        for _ in 0..AGED_LOOKS {
-            let stands = self.open.iter().map(|&gate| &self.gates[gate].line).chain([&self.ready]);
-            let (age, flow) = stands.filter_map(|line| line.oldest()).min()?;
-            if now.steady_ms.saturating_sub(age) < self.config.aging_ms {
-                return None;
-            }
+        let best = self.best()?;
+        for (age, flow) in self.longest_waits(now) {
             let Some(oldest) = self.oldest_of(flow) else {
                 // Not known in memory: the next refill reads it. Until then the flow is served in its usual order.
                 self.hungry.insert(flow);
@@ -66,12 +62,23 @@ impl Core {
             };
             if since_ms > age {
                 self.set_age(flow, since_ms);
-                continue;
             }
-            let best = self.best()?;
-            return (self.aged_tier(now, flow, since_ms) <= best.tier).then_some(flow);
+            let is_aged = now.steady_ms.saturating_sub(since_ms) >= self.config.aging_ms;
+            if is_aged && self.aged_tier(now, flow, since_ms) <= best.tier {
+                return Some(flow);
+            }
         }
         None
+    }
+
+    /// Flows that may have aged, longest wait first. Several, because the longest need not be lifted highest.
+    fn longest_waits(&self, now: Now) -> Vec<(SteadyMs, FlowIx)> {
+        let lines = self.open.iter().map(|&gate| &self.gates[gate].line).chain([&self.ready]);
+        let is_aged = |(age, _): &(SteadyMs, FlowIx)| now.steady_ms.saturating_sub(*age) >= self.config.aging_ms;
+        let mut waits: Vec<_> = lines.flat_map(|line| line.ages().take_while(is_aged).take(AGED_LOOKS)).collect();
+        waits.sort_unstable();
+        waits.truncate(AGED_LOOKS);
+        waits
     }
 
     fn aged_tier(&self, now: Now, flow: FlowIx, since_ms: u64) -> Tier {
@@ -129,6 +136,9 @@ impl Core {
         if matches!(self.gates[gate].key, GateKey::Worker(_)) && self.flows[ix].worker_since.is_none() {
             self.flows[ix].worker_since = Some(now.steady_ms);
             self.timers.insert((now.steady_ms + RESERVE_AFTER_MS, Timer::Reserve(ix)));
+        } else if !matches!(self.gates[gate].key, GateKey::Worker(_)) && self.flows[ix].n_keeps == 0 {
+            // Something other than room holds it back: a worker kept for it would stand idle.
+            self.unreserve(ix);
         }
     }
 
@@ -154,7 +164,11 @@ impl Core {
         let served = self.n_starts;
         self.agent_restands(agent, |standing| standing.served = served);
         let gates = self.flows[ix].gates.clone();
-        gates.iter().for_each(|&gate| self.gate_changed(gate));
+        for &gate in gates.iter() {
+            self.gate_changed(gate);
+            // Flows that stay parked here are not looked at again before the rate opens.
+            self.arm_rate(now, gate);
+        }
         self.room_changed();
         self.set_timer(id, now.steady_ms + self.config.assign_timeout_ms);
         let entry = self.entry(id);

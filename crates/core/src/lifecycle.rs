@@ -412,10 +412,6 @@ impl Core {
     fn tell(&mut self, now: Now, id: TaskId, flow: FlowIx, from: Phase, why: Why) {
         let to = self.entry(id).task.phase();
         let started_ms = self.entry(id).waited_ms;
-        // A finish that comes without its own start report tells of both.
-        if from == Phase::Assigned && matches!(to, Phase::Completed) {
-            self.tell_one(now, HappeningKind::TaskStarted, id, flow, Why::default(), Some(started_ms));
-        }
         let run_ms = || {
             let task = &self.entry(id).task;
             let started = task.started_at.or(task.assigned_at)?;

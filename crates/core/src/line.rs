@@ -115,7 +115,8 @@ impl Line {
         })
     }
 
-    pub fn oldest(&self) -> Option<(SteadyMs, FlowIx)> {
-        self.ages.first().copied()
+    /// Longest wait first.
+    pub fn ages(&self) -> impl Iterator<Item = (SteadyMs, FlowIx)> + '_ {
+        self.ages.iter().copied()
     }
 }

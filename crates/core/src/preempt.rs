@@ -47,7 +47,8 @@ impl Core {
     fn plan(&self, now: Now, ix: FlowIx) -> Option<Plan> {
         let mut plan = Plan::default();
         let flow = &self.flows[ix];
-        for &gate in flow.gates.iter() {
+        // The narrowest gates first: who holds one of those holds the wide ones too, and one victim is enough for all.
+        for &gate in flow.gates.iter().rev() {
             if let GateKey::Worker(_) = self.gates[gate].key {
                 continue;
             }

@@ -65,6 +65,9 @@ impl Core {
             let entry = self.entry_mut(id);
             entry.task.n_runs += 1;
             entry.task.started_at = Some(entry.task.assigned_at.unwrap_or(now.wall_ms));
+            let waited_ms = entry.waited_ms;
+            let flow = self.flow_of(&self.entry(id).task);
+            self.tell_one(now, HappeningKind::TaskStarted, id, flow, Why::default(), Some(waited_ms));
         }
         if let Report::Failed { fault: Fault::Worker, .. } = report {
             self.cool(now, lease.worker);
@@ -285,9 +288,13 @@ impl Core {
 
     /// The attempt is gone without a word. A stop that was asked for is thereby done.
     pub(crate) fn lost(&mut self, now: Now, id: TaskId, reason: &str) {
-        match self.entry(id).task.stop() {
-            Some(stop) => self.stopped(now, id, stop),
-            None => self.attempt_failed(now, id, Class::Lost, reason.to_owned().into(), None),
+        match self.entry(id).task.state {
+            State::Assigned(Lease { stop: Some(stop), .. }) | State::Running(Lease { stop: Some(stop), .. }) => {
+                self.stopped(now, id, stop);
+            }
+            // Handed out and, as far as anybody knows, never begun: that costs nothing.
+            State::Assigned(_) => self.requeue(now, id, reason.to_owned(), StepKind::Lost),
+            _ => self.attempt_failed(now, id, Class::Lost, reason.to_owned().into(), None),
         }
     }
 

@@ -195,8 +195,7 @@ impl Core {
             let mut stands = agent.stands.clone();
             sum.stands.sort();
             stands.sort();
-            let said =
-                Sums { n_flows: agent.n_flows, n_flows_live: agent.n_flows_live, n_live: agent.n_live, stands };
+            let said = Sums { n_flows: agent.n_flows, n_flows_live: agent.n_flows_live, n_live: agent.n_live, stands };
             assert_eq!(said, sum, "agent {}", agent.name);
             assert_eq!(agent.standing.load, self.agent_load(ix), "load of {}", agent.name);
             let is_served = self.service.contains(&(agent.standing.service_ms, ix));

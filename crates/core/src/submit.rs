@@ -29,6 +29,9 @@ struct Planned {
 
 type Items = Vec<Result<Accepted, Refusal>>;
 
+/// Take the item (`Ok(None)`), answer with a known task (`Ok(Some)`), or refuse it.
+type Verdict = Result<Option<Accepted>, Refusal>;
+
 impl Core {
     pub(crate) fn on_submit(&mut self, now: Now, submission: Submission, out: &mut Vec<Command>) {
         let ticket = submission.ticket;
@@ -74,15 +77,14 @@ impl Core {
         Answer::Submitted { items: answers }
     }
 
-    /// For each item: take it (`Ok(None)`), answer with a known task (`Ok(Some)`), or refuse it.
-    fn judge(&self, now: Now, items: &[NewTask]) -> Vec<Result<Option<Accepted>, Refusal>> {
+    fn judge(&self, now: Now, items: &[NewTask]) -> Vec<Verdict> {
         let mut planned = Planned::default();
         let mut keys: BTreeMap<(&Name, &Name), usize> = BTreeMap::new();
-        let mut verdicts: Vec<Result<Option<Accepted>, Refusal>> = Vec::with_capacity(items.len());
+        let mut verdicts: Vec<Verdict> = Vec::with_capacity(items.len());
         for (n, item) in items.iter().enumerate() {
             let repeated = item.idempotency.as_ref().and_then(|key| keys.get(&(&key.agent, &key.key)).copied());
             let verdict = match repeated {
-                Some(first) => repeat_of(&items[first], item),
+                Some(first) => repeat_of(&items[first], &verdicts[first], item),
                 None => self.judge_item(now, item, &mut planned),
             };
             if let (Some(key), true) = (&item.idempotency, verdict.is_ok()) {
@@ -94,7 +96,7 @@ impl Core {
         verdicts
     }
 
-    fn judge_item(&self, now: Now, item: &NewTask, planned: &mut Planned) -> Result<Option<Accepted>, Refusal> {
+    fn judge_item(&self, now: Now, item: &NewTask, planned: &mut Planned) -> Verdict {
         if let Some(refusal) = &item.refused {
             return Err(refusal.clone());
         }
@@ -104,7 +106,7 @@ impl Core {
             }
             Some(Answer::Refused(refusal)) => return Err(refusal),
             // A batch's key in the place of a task's: another body by definition.
-            Some(_) => return Err(Refusal::KeyReused { key: item.flow.agent.clone() }),
+            Some(_) => return Err(Refusal::KeyReused { key: key_name(item) }),
             None => {}
         }
         if item.deadline.is_some_and(|deadline| deadline <= now.wall_ms) {
@@ -221,25 +223,28 @@ impl Core {
 
     /// First every accepted item becomes a task, then their dependencies are tied, then each takes its stand: so items
     /// may refer to each other in any order.
-    fn create_all(
-        &mut self,
-        now: Now,
-        items: Vec<NewTask>,
-        verdicts: Vec<Result<Option<Accepted>, Refusal>>,
-        batch: Option<BatchId>,
-    ) -> Items {
+    fn create_all(&mut self, now: Now, items: Vec<NewTask>, verdicts: Vec<Verdict>, batch: Option<BatchId>) -> Items {
         let mut created: Vec<(TaskId, Vec<TaskId>)> = Vec::with_capacity(items.len());
         let mut answers: Items = Vec::with_capacity(items.len());
+        let mut repeats: BTreeMap<TaskId, TaskId> = BTreeMap::new();
         let is_single = batch.is_none();
         for (item, verdict) in items.into_iter().zip(verdicts) {
             answers.push(match verdict {
                 Err(refusal) => Err(self.record_refusal(now, &item, refusal)),
-                Ok(Some(known)) => Ok(known),
+                Ok(Some(known)) => {
+                    repeats.insert(item.id, known.id);
+                    Ok(known)
+                }
                 Ok(None) => {
                     created.push(self.create(now, item, batch));
                     Ok(Accepted { id: created[created.len() - 1].0, phase: Phase::Queued, task: None })
                 }
             });
+        }
+        if !repeats.is_empty() {
+            // Who depends on a repeated item depends on the task that it repeats.
+            let parents = created.iter_mut().flat_map(|(_, parents)| parents);
+            parents.for_each(|parent| *parent = repeats.get(parent).copied().unwrap_or(*parent));
         }
         let bad_parents: Vec<Option<TaskId>> =
             created.iter().map(|(id, parents)| self.tie_parents(*id, parents)).collect();
@@ -468,16 +473,24 @@ impl Core {
 /// In front of the reason that a cancel gave, while the task is still stopping.
 pub(crate) const STOPPING_FOR_CANCEL: &str = "stopping: cancel: ";
 
-fn repeat_of(first: &NewTask, item: &NewTask) -> Result<Option<Accepted>, Refusal> {
-    let (a, b) = (first.idempotency.as_ref(), item.idempotency.as_ref());
-    match (a, b) {
-        (Some(a), Some(b)) if a.hash == b.hash => Ok(Some(Accepted { id: first.id, phase: Phase::Queued, task: None })),
-        _ => Err(Refusal::KeyReused { key: b.map_or_else(|| Name::new(""), |key| key.key.clone()) }),
+/// The same key again in one batch: the first item's task, which may itself be one of an earlier submit.
+fn repeat_of(first: &NewTask, verdict: &Verdict, item: &NewTask) -> Verdict {
+    let hash = |item: &NewTask| item.idempotency.as_ref().map(|key| key.hash);
+    if hash(first) != hash(item) {
+        return Err(Refusal::KeyReused { key: key_name(item) });
+    }
+    match verdict {
+        Ok(Some(known)) => Ok(Some(known.clone())),
+        _ => Ok(Some(Accepted { id: first.id, phase: Phase::Queued, task: None })),
     }
 }
 
+fn key_name(item: &NewTask) -> Name {
+    item.idempotency.as_ref().map_or_else(|| Name::new(""), |key| key.key.clone())
+}
+
 /// An item that names a refused one is refused too, and so on down.
-fn refuse_children(items: &[NewTask], verdicts: &mut [Result<Option<Accepted>, Refusal>]) {
+fn refuse_children(items: &[NewTask], verdicts: &mut [Verdict]) {
     if verdicts.iter().all(Result::is_ok) {
         return;
     }

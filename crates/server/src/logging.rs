@@ -1,5 +1,6 @@
 //! The server's own log: one structured line for each submit, start, finish, retry, cancel, rejection, expiry, reload.
 
+use std::io::IsTerminal;
 use std::sync::Arc;
 
 use runyard_core::event::{Happening, HappeningKind, Subject, TaskFacts};
@@ -24,7 +25,8 @@ pub enum Error {
 /// Sets the process's log up, on standard error. A second call (tests start many servers) changes nothing.
 pub fn init(log: &Log) -> Result<(), Error> {
     let filter = EnvFilter::try_new(&log.level).map_err(|source| Error::Level { level: log.level.clone(), source })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     let _ = match log.format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
         LogFormat::Text => builder.try_init(),
@@ -32,11 +34,21 @@ pub fn init(log: &Log) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes the lines of tasks beside the scheduler, never in its way. What comes faster than a log can be written is
-/// counted instead; the event log has it all.
-pub async fn log_commits(mut commits: broadcast::Receiver<Arc<Commit>>) {
+/// Writes the lines of tasks on a thread of their own: a log that is slow to write holds nobody up. What comes faster
+/// than it can be written is counted instead; the event log has it all. Does nothing when nobody reads these lines.
+pub fn spawn_task_log(commits: broadcast::Receiver<Arc<Commit>>) {
+    if !tracing::enabled!(target: "runyard::task", tracing::Level::INFO) {
+        return;
+    }
+    let thread = std::thread::Builder::new().name("task-log".into()).spawn(move || log_commits(commits));
+    if let Err(error) = thread {
+        tracing::warn!(target: "runyard::task", %error, "tasks are not logged");
+    }
+}
+
+fn log_commits(mut commits: broadcast::Receiver<Arc<Commit>>) {
     loop {
-        match commits.recv().await {
+        match commits.blocking_recv() {
             Ok(commit) => log_happenings(&commit.happenings),
             Err(broadcast::error::RecvError::Lagged(n)) => {
                 tracing::warn!(target: "runyard::task", commits = n, "too much happened to log each of it");
@@ -46,12 +58,7 @@ pub async fn log_commits(mut commits: broadcast::Receiver<Arc<Commit>>) {
     }
 }
 
-/// Is anybody going to read the lines of tasks?
-pub fn tasks_are_logged() -> bool {
-    tracing::enabled!(target: "runyard::task", tracing::Level::INFO)
-}
-
-pub fn log_happenings(happenings: &[Happening]) {
+fn log_happenings(happenings: &[Happening]) {
     for happening in happenings {
         match &happening.subject {
             Subject::Task(facts) => log_task(happening.kind, facts),
@@ -94,7 +101,7 @@ fn log_task(kind: HappeningKind, facts: &TaskFacts) {
         agent = %facts.agent,
         lane = %facts.lane,
         kind = %facts.kind,
-        attempt = facts.attempt,
+        attempt = Some(facts.attempt).filter(|attempt| *attempt > 0),
         class = facts.class.map(Class::as_str),
         elapsed_ms = facts.elapsed_ms,
         reason = Some(facts.reason.as_ref()).filter(|reason| !reason.is_empty()),

@@ -2,7 +2,7 @@
 //!
 //! The scheduler thread feeds this with each commit's happenings, 100 000 and more a second: only fixed handles are
 //! touched there, no label is looked up and no text is made. What goes by agent and lane comes from the store's kept
-//! counts when somebody asks.
+//! counts when somebody asks, so it goes on over a restart.
 
 mod histogram;
 mod scrape;
@@ -27,7 +27,6 @@ pub struct Metrics {
     happened: Vec<Counter>,
     /// By [`Class`].
     failures: Vec<Counter>,
-    expired: Counter,
     waits: Histogram,
     runs: Histogram,
     commits: Counter,
@@ -46,23 +45,15 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("runyard");
         let happened = HappeningKind::ALL.iter().map(|_| Counter::default()).collect::<Vec<_>>();
         let named = [
-            (HappeningKind::TaskCreated, "submitted", "Tasks accepted"),
-            (HappeningKind::TaskStarted, "started", "Attempts begun"),
-            (HappeningKind::TaskCompleted, "completed", "Tasks ended well"),
-            (HappeningKind::TaskFailed, "failed", "Tasks ended badly, expired ones included"),
-            (HappeningKind::TaskCancelled, "cancelled", "Tasks cancelled"),
-            (HappeningKind::TaskRejected, "rejected", "Submits refused by a limit and recorded"),
-            (HappeningKind::TaskRetrying, "retried", "Attempts that will be repeated"),
-            (HappeningKind::TaskPreempted, "preempted", "Attempts stopped for a critical task"),
-            (HappeningKind::TaskStalled, "stalled", "Attempts stopped because they were silent"),
+            (HappeningKind::TaskPreempted, "tasks_preempted", "Attempts stopped for a critical task"),
+            (HappeningKind::TaskStalled, "tasks_stalled", "Attempts stopped because they were silent"),
             (HappeningKind::BatchFinished, "batches_finished", "Batches whose last task ended"),
         ];
         for (kind, name, help) in named {
-            registry.register(format!("tasks_{name}"), help, happened[kind as usize].clone());
+            registry.register(name, help, happened[kind as usize].clone());
         }
         Metrics {
             failures: failures(&mut registry),
-            expired: counter(&mut registry, "tasks_expired", "Tasks ended by their deadline"),
             waits: seconds(&mut registry, "task_wait", "From ready to start"),
             runs: seconds(&mut registry, "task_run", "From start to end of an attempt"),
             commits: counter(&mut registry, "commits", "Transactions of the scheduler"),
@@ -111,15 +102,8 @@ impl Metrics {
                 self.run_ms.observe(elapsed_ms);
             }
         }
-        match (kind, facts.class) {
-            (HappeningKind::TaskFailed, Some(Class::Deadline)) => {
-                self.expired.inc();
-                self.failures[Class::Deadline as usize].inc();
-            }
-            (HappeningKind::TaskFailed | HappeningKind::TaskRetrying, Some(class)) => {
-                self.failures[class as usize].inc();
-            }
-            _ => {}
+        if let (HappeningKind::TaskFailed | HappeningKind::TaskRetrying, Some(class)) = (kind, facts.class) {
+            self.failures[class as usize].inc();
         }
     }
 }
@@ -195,7 +179,7 @@ mod tests {
     fn happenings_become_counters() {
         let metrics = Metrics::default();
         metrics.observe(&[
-            happening(HappeningKind::TaskCreated, None, None),
+            happening(HappeningKind::TaskPreempted, None, None),
             happening(HappeningKind::TaskStarted, None, Some(20)),
             happening(HappeningKind::TaskRetrying, Some(Class::Timeout), Some(100)),
             happening(HappeningKind::TaskFailed, Some(Class::Deadline), Some(300)),
@@ -204,9 +188,8 @@ mod tests {
         metrics.observe_request(&Method::POST, StatusCode::CREATED);
         let text = metrics.scrape(&[], &crate::config::Config::default());
         for line in [
-            "runyard_tasks_submitted_total 1",
-            "runyard_tasks_retried_total 1",
-            "runyard_tasks_expired_total 1",
+            "runyard_tasks_preempted_total 1",
+            "runyard_attempts_failed_total{class=\"deadline\"} 1",
             "runyard_attempts_failed_total{class=\"timeout\"} 1",
             "runyard_task_wait_seconds_count 1",
             "runyard_task_run_seconds_count 2",

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use runyard_core::event::{Admit, Answer, Command, Event, Happening, Report, Rest, WorkerSpec};
+use runyard_core::event::{Admit, Answer, Command, Event, Happening, Report, Rest, Start, WorkerSpec};
 use runyard_core::flow::Resources;
 use runyard_core::ids::{TaskId, Ticket, WorkerId};
 use runyard_core::name::Name;
@@ -233,14 +233,25 @@ impl Loop {
             match command {
                 Command::Start(start) => starts.push(start),
                 Command::Answer { ticket, answer } => answers.push((ticket, answer)),
-                Command::Stop { task, attempt, token, stop, .. } => self.worker.stop(task, attempt, token, stop),
-                Command::Revoke { task, attempt, .. } => self.worker.revoke(task, attempt),
+                // Order counts: a stop may be meant for a start of the same tick.
+                Command::Stop { task, attempt, token, stop, .. } => {
+                    self.start(&mut starts);
+                    self.worker.stop(task, attempt, token, stop);
+                }
+                Command::Revoke { task, attempt, .. } => {
+                    self.start(&mut starts);
+                    self.worker.revoke(task, attempt);
+                }
             }
         }
-        if !starts.is_empty() {
-            self.worker.start(starts);
-        }
+        self.start(&mut starts);
         self.handle.answer(answers);
+    }
+
+    fn start(&self, starts: &mut Vec<Start>) {
+        if !starts.is_empty() {
+            self.worker.start(std::mem::take(starts));
+        }
     }
 
     fn recover(&mut self, yard: &mut Yard, clock: &Clock) {

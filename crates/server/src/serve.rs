@@ -53,7 +53,7 @@ impl Signals {
 }
 
 fn greet(server: &Server, out: &mut impl Write) -> io::Result<()> {
-    let Server { url, data_dir, key_file, .. } = server;
+    let (url, data_dir, key_file) = (&server.url, &server.data_dir, &server.key_file);
     writeln!(out, "Runyard {} listens on {url}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "  data   {}", data_dir.display())?;
     match key_file {

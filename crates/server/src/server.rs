@@ -176,14 +176,13 @@ impl Server {
     }
 
     /// Streams end at once, what runs has `drain` to end, the rest goes back to the queue; then the door closes.
-    pub async fn shutdown(self, drain: Duration) {
+    pub async fn shutdown(mut self, drain: Duration) {
         self.app.handle.set_readiness(Readiness::Stopping);
         self.app.stop.cancel();
         self.scheduler.stop(drain).await;
         self.close.cancel();
-        let abort = self.serving.abort_handle();
-        if tokio::time::timeout(CLOSE_MAX, self.serving).await.is_err() {
-            abort.abort();
+        if tokio::time::timeout(CLOSE_MAX, &mut self.serving).await.is_err() {
+            self.serving.abort();
         }
         let _ = std::fs::remove_file(self.data_dir.join(SERVER_FILE));
     }
@@ -201,6 +200,15 @@ impl Server {
 
     pub fn drain_time(&self) -> Duration {
         Duration::from_millis(self.app.config.current().config.server.drain_ms)
+    }
+}
+
+/// Without a shutdown it stops as a crash would: what ran is lost and retried at the next start.
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.app.stop.cancel();
+        self.close.cancel();
+        self.app.handle.close();
     }
 }
 
@@ -335,9 +343,7 @@ async fn serve_http(listener: TcpListener, app: Arc<App>, close: CancellationTok
 
 fn spawn_watchers(app: &Arc<App>) {
     tokio::spawn(watch_file(app.config.clone(), app.handle.clone(), app.stop.clone()));
-    if logging::tasks_are_logged() {
-        tokio::spawn(logging::log_commits(app.handle.commits()));
-    }
+    logging::spawn_task_log(app.handle.commits());
 }
 
 /// A server that listens everywhere is reached here by loopback.

@@ -56,7 +56,7 @@ pub fn task_view(app: &App, task: &Task, labels: Labels, stored: StoredSpec, res
         reason: reason(task, falls_back, &labels.lane),
         lane_in_force: falls_back.then(|| LANE_MAIN.to_owned()),
         attempts: task.n_runs,
-        retries_left: if task.phase().is_terminal() { 0 } else { task.retries_left() },
+        retries_left: task.retries_left(),
         worker: task.worker.map(|id| app.worker_name(id)),
         batch_id: task.batch.map(|id| Id(id.0)),
         retry_of: stored.retry_of,
@@ -129,7 +129,7 @@ pub fn as_first_answered(mut view: TaskView, phase: Phase) -> TaskView {
 }
 
 fn reason(task: &Task, falls_back: bool, lane: &str) -> String {
-    if task.reason.is_empty() && falls_back {
+    if task.reason.is_empty() && falls_back && !task.phase().is_terminal() {
         return format!("lane `{lane}` is not configured: it runs in `{LANE_MAIN}`");
     }
     task.reason.to_string()

@@ -115,7 +115,7 @@ async fn stats_and_metrics_count_what_happened() {
     let text = yard.get("/metrics").await.body;
     for line in [
         "runyard_tasks_queued{agent=\"b\",lane=\"closed\"} 1",
-        "runyard_tasks_completed_total 1",
+        "runyard_tasks_completed_total{agent=\"a\"} 1",
         "runyard_attempts_failed_total{class=\"permanent\"} 1",
     ] {
         assert!(text.contains(line), "{line} in {text}");

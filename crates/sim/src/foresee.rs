@@ -10,7 +10,7 @@ use runyard_core::event::{
 use runyard_core::ids::{TaskId, Ticket, Token, WorkerId};
 use runyard_core::now::Now;
 use runyard_core::sanity::{Keep, KeptAt};
-use runyard_core::task::{Class, Delay, Lease, OnDependencyFailure, Phase, State, Stop, Task, Tier, Wait};
+use runyard_core::task::{Class, Delay, OnDependencyFailure, Phase, State, Stop, Task, Tier, Wait};
 use runyard_store::yard::Ticked;
 
 use crate::oracle::{Applied, Oracle, WorkerShadow};
@@ -19,11 +19,10 @@ use crate::oracle::{Applied, Oracle, WorkerShadow};
 #[derive(Default)]
 pub struct Forecast {
     tasks: BTreeMap<TaskId, Foreseen>,
-    cancels: BTreeMap<Ticket, CancelAnswer>,
+    cancels: BTreeMap<Ticket, (TaskId, Option<CancelAnswer>)>,
     changes: BTreeMap<Ticket, Option<ChangeRefusal>>,
     submissions: Vec<(Submission, Admit)>,
     revokes: Vec<(WorkerId, TaskId, u32)>,
-    n_silent: usize,
 }
 
 /// A task that an event of the tick touched.
@@ -52,7 +51,10 @@ enum End {
     Completed,
     Failed { class: Class, retry_after_ms: Option<u64> },
     NotStarted,
-    Lost,
+    /// Stopped, and nobody asked for it.
+    Dropped,
+    /// Its worker is gone, or came back without it.
+    Gone,
 }
 
 impl Oracle {
@@ -107,7 +109,7 @@ impl Oracle {
                 self.workers.insert(worker.id, shadow);
                 for (task, attempt) in self.leases_of(worker.id, forecast) {
                     if !held.iter().any(|held| held.task == task && held.attempt == attempt) {
-                        self.end(task, End::Lost, forecast);
+                        self.end(task, End::Gone, forecast);
                     }
                 }
                 for held in held {
@@ -154,9 +156,8 @@ impl Oracle {
     fn foresee_cancel(&self, ticket: Ticket, id: TaskId, forecast: &mut Forecast) {
         let Some(foreseen) = self.touch(id, forecast) else {
             // Asked for in this very tick: whether it is there depends on its admission.
-            if !self.births.contains_key(&id) {
-                forecast.cancels.insert(ticket, CancelAnswer::NotFound);
-            }
+            let is_unknown = !self.births.contains_key(&id);
+            forecast.cancels.insert(ticket, (id, is_unknown.then_some(CancelAnswer::NotFound)));
             return;
         };
         let phase = foreseen.task.phase();
@@ -171,7 +172,7 @@ impl Oracle {
             foreseen.fates = vec![(Fate::Ended(Phase::Cancelled, None), ledger(&foreseen.task))];
             CancelAnswer::Ended
         };
-        forecast.cancels.insert(ticket, answer);
+        forecast.cancels.insert(ticket, (id, Some(answer)));
     }
 
     /// The first stop fixes what comes after; only a cancel overrides it.
@@ -203,7 +204,7 @@ impl Oracle {
                 }
                 End::Failed { class: *class, retry_after_ms: *retry_after_ms }
             }
-            Report::Stopped => End::Lost,
+            Report::Stopped => End::Dropped,
             Report::NotStarted { .. } => End::NotStarted,
         };
         self.end(id, end, forecast);
@@ -226,17 +227,17 @@ impl Oracle {
 
     fn foresee_gone(&mut self, worker: WorkerId, forecast: &mut Forecast) {
         for (task, _) in self.leases_of(worker, forecast) {
-            self.end(task, End::Lost, forecast);
+            self.end(task, End::Gone, forecast);
         }
         self.workers.remove(&worker);
     }
 
     /// Workers whose silence has lasted too long. A timeout of the task itself may have come first.
     fn foresee_silence(&mut self, forecast: &mut Forecast) {
-        let limit_ms = self.now.steady_ms.saturating_sub(self.config.worker_offline_ms);
+        let is_silent =
+            |worker: &WorkerShadow| worker.seen_ms + self.config.worker_offline_ms <= self.now.steady_ms;
         let silent: Vec<WorkerId> =
-            self.workers.iter().filter(|(_, worker)| worker.seen_ms <= limit_ms).map(|(id, _)| *id).collect();
-        forecast.n_silent = silent.len();
+            self.workers.iter().filter(|(_, worker)| is_silent(worker)).map(|(id, _)| *id).collect();
         for worker in silent {
             for (id, _) in self.leases_of(worker, forecast) {
                 let foreseen = self.touch(id, forecast).expect("a lease is in a row");
@@ -244,7 +245,7 @@ impl Oracle {
                 let mut fates = Vec::new();
                 for stop in [own, Some(Stop::Timeout), Some(Stop::Deadline), Some(Stop::NotStarted)] {
                     if stop == own || (own.is_none() && self.may_stop(&foreseen.task, stop)) {
-                        fates.push(self.fate(&foreseen.task, stop, &End::Lost));
+                        fates.push(self.fate(&foreseen.task, stop, &End::Gone));
                     }
                 }
                 foreseen.task.state = State::Queued { since_ms: self.now.steady_ms };
@@ -301,7 +302,9 @@ impl Oracle {
             (Some(Stop::Shutdown | Stop::NotStarted), _) | (None, End::NotStarted) => Fate::Requeued,
             (None, End::Completed) => Fate::Ended(Phase::Completed, None),
             (None, End::Failed { class, retry_after_ms }) => self.failed(task, *class, *retry_after_ms, &mut ledger),
-            (None, End::Lost) => self.failed(task, Class::Lost, None, &mut ledger),
+            // As far as anybody knows it never began: that costs nothing.
+            (None, End::Gone) if task.phase() == Phase::Assigned => Fate::Requeued,
+            (None, End::Gone | End::Dropped) => self.failed(task, Class::Lost, None, &mut ledger),
         };
         (fate, ledger)
     }
@@ -350,17 +353,16 @@ impl Oracle {
     // ── Afterwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
     /// Rows are as foreseen: those the events touched, those that were held, and those nobody touched.
-    pub fn check_rows(&self, forecast: &Forecast, applied: &Applied, held_before: &[TaskId]) {
+    pub fn check_rows(&self, forecast: &Forecast, applied: &Applied) {
         for (id, foreseen) in &forecast.tasks {
             self.check_foreseen(*id, foreseen);
         }
-        for id in held_before.iter().filter(|id| !forecast.tasks.contains_key(id)) {
-            self.check_still_held(*id, forecast);
-        }
-        for (id, old) in &applied.changed {
-            let is_unstarted = old.as_ref().is_none_or(|old| old.phase().is_unstarted());
-            if is_unstarted && !forecast.tasks.contains_key(id) {
-                self.check_unstarted(&self.rows[id], old.is_none());
+        for (id, old) in applied.changed.iter().filter(|(id, _)| !forecast.tasks.contains_key(id)) {
+            let row = &self.rows[id];
+            match old {
+                Some(old) if old.phase().is_held() => self.check_held_row(old, row),
+                Some(old) if old.phase().is_terminal() => {}
+                _ => self.check_unstarted(row, old.is_none()),
             }
         }
     }
@@ -426,30 +428,20 @@ impl Oracle {
         }
     }
 
-    fn check_still_held(&self, id: TaskId, forecast: &Forecast) {
-        let row = &self.rows[&id];
-        // Handed out, not begun, asked back, and no answer: the worker is not asked any more.
-        let is_given_up = row.attempt > 0 && !row.phase().is_held() && forecast.n_silent == 0;
-        if is_given_up || (!row.phase().is_held()) {
-            assert!(row.phase() == Phase::Queued || row.phase().is_terminal(), "{id:?} lost its lease: {:?}", row.state);
-        }
-    }
-
     /// A lease that no event ended lives on; a stop may have come on top, for a reason.
     fn check_held_row(&self, foreseen: &Task, row: &Task) {
         let id = row.id;
         if !row.phase().is_held() || row.attempt != foreseen.attempt {
-            let stop = foreseen.stop();
-            assert!(
-                stop == Some(Stop::NotStarted) || (stop.is_none() && self.may_stop(foreseen, Some(Stop::NotStarted))),
-                "{id:?} lost its lease without a cause: {:?}",
-                row.state
-            );
+            // Handed out, not begun, asked back, and no answer: the worker is not asked any more.
+            let is_given_up = foreseen.stop() == Some(Stop::NotStarted) && self.fits(Fate::Requeued, foreseen, row);
+            assert!(is_given_up, "{id:?} lost its lease without a cause: {:?}", row.state);
             return;
         }
         assert_eq!(row.phase(), foreseen.phase(), "the phase of {id:?}");
-        if let Some(stop) = foreseen.stop() {
-            assert_eq!(row.stop(), Some(stop), "the stop of {id:?}");
+        match (foreseen.stop(), row.stop()) {
+            (None, None | Some(Stop::Preempted)) => {}
+            (None, Some(stop)) => assert!(self.may_stop(foreseen, Some(stop)), "{id:?} is stopped for {stop:?}"),
+            (Some(stop), now) => assert_eq!(now, Some(stop), "the stop of {id:?}"),
         }
     }
 
@@ -498,7 +490,10 @@ impl Oracle {
                 }
                 Command::Stop { task, attempt, stop, .. } => {
                     let row = &self.rows[task];
-                    assert!(row.attempt == *attempt && row.stop().is_some(), "the stop of {task:?} is committed");
+                    let is_stopping = row.attempt == *attempt && row.stop().is_some();
+                    // Its end may have come in the same tick as the wish to stop it.
+                    let is_over = forecast.tasks.get(task).is_some_and(|foreseen| !foreseen.fates.is_empty());
+                    assert!(is_stopping || is_over, "the stop of {task:?} is committed");
                     if *stop == Stop::Preempted && row.stop() == Some(Stop::Preempted) {
                         self.check_victim(row, keeps);
                     }
@@ -556,9 +551,12 @@ impl Oracle {
                 assert!(answers.insert(*ticket, answer).is_none(), "{ticket:?} is answered once");
             }
         }
-        for (ticket, expected) in &forecast.cancels {
+        for (ticket, (task, expected)) in &forecast.cancels {
             let Some(Answer::Cancel(answer)) = answers.get(ticket) else { panic!("{ticket:?} is not answered") };
-            assert_eq!(answer, expected, "the answer to a cancel");
+            assert!(expected.is_none_or(|expected| *answer == expected), "a cancel of {task:?}: {answer:?}, {expected:?}");
+            if matches!(answer, CancelAnswer::Ended | CancelAnswer::Stopping) {
+                self.promised.insert(*task);
+            }
         }
         for (ticket, expected) in &forecast.changes {
             let Some(Answer::Change(answer)) = answers.get(ticket) else { panic!("{ticket:?} is not answered") };
@@ -658,18 +656,8 @@ impl Oracle {
             self.keys.entry((row.key.agent.clone(), row.key.key.clone())).or_insert_with(|| row.clone());
         }
     }
-
-    /// Answers bind: a cancel that was answered ends as cancelled.
-    pub fn promise(&mut self, forecast: &Forecast) {
-        let _ = forecast;
-    }
 }
 
 fn ledger(task: &Task) -> Ledger {
     [task.retries_used, task.n_lost, task.n_quota, task.n_preempted]
-}
-
-/// Does this lease still run for the worker it names?
-pub fn is_held_by(lease: Option<&Lease>, worker: WorkerId) -> bool {
-    lease.is_some_and(|lease| lease.worker == worker)
 }

@@ -1,1 +1,24 @@
-//! placeholder
+//! A seeded simulator with faults. It drives the tick loop of `runyard-store` as the server does, over a store in
+//! memory, against random work, workers, clocks and crashes, and checks the invariants of the architecture after every
+//! step by bookkeeping of its own. Everything follows from the seed, so that a finding can be seen again.
+//!
+//! ```text
+//! generate ─► world ─► yard (core + tick loop) ─► tap (memory store, failing commits)
+//!               │  ▲                                   │
+//!               ▼  └── simulated workers               ▼
+//!             oracle: foresee (events) · arithmetic (gates) · rows as committed
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod run;
+pub mod world;
+
+pub mod arithmetic;
+pub mod foresee;
+pub mod oracle;
+
+pub mod generate;
+pub mod rng;
+pub mod tap;
+pub mod worker;

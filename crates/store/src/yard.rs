@@ -125,7 +125,12 @@ impl Yard {
         }
         needs.tasks.sort_unstable();
         needs.tasks.dedup();
-        let rows = self.store.fetch(&needs)?;
+        let mut rows = self.store.fetch(&needs)?;
+        needs.clear();
+        self.core.needs_of_keys(&rows.keys, &mut needs);
+        if !needs.is_empty() {
+            rows.tasks.extend(self.store.fetch(&needs)?.tasks);
+        }
         self.load(rows)
     }
 

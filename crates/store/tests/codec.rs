@@ -1,5 +1,7 @@
 //! Rows come back from their bytes exactly, and bytes that make no sense are refused and never a panic.
 
+#![allow(clippy::unwrap_used)]
+
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;

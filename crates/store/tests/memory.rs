@@ -1,5 +1,7 @@
 //! The suite on the memory driver, and the failures it can be asked for.
 
+#![allow(clippy::unwrap_used)]
+
 use runyard_core::write::WriteSet;
 use runyard_store::memory::{FailCommit, MemoryStore};
 use runyard_store::store::{Error, Store};

@@ -1,5 +1,7 @@
 //! The benchmark's yardstick runs and gives sane figures.
 
+#![allow(clippy::unwrap_used)]
+
 use runyard_store::sqlite::raw_limit;
 
 #[test]

@@ -19,6 +19,7 @@ mod rules {
     mod reload;
     mod restart;
     mod retry;
+    mod same_tick;
     mod states;
     mod times;
     mod windows;

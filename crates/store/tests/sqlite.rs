@@ -1,5 +1,7 @@
 //! The suite on SQLite, and what only a file can do: be locked, be copied, be of another version, grow.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 
 use runyard_core::write::WriteSet;

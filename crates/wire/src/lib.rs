@@ -11,14 +11,18 @@ mod parse;
 mod timestamp;
 mod words;
 
+mod parts;
+mod task;
+
+mod action;
 mod batch;
 mod control;
 mod event;
 mod explain;
 mod problem;
 mod stats;
-mod task;
 
+pub use action::{CancelAnswer, CancelFilter, CancelManyAnswer, CancelRequest, ChangeRequest, ListPage};
 pub use batch::{BatchAnswer, BatchCounts, BatchItem, BatchRequest, BatchState, BatchView};
 pub use control::{
     AgentPut, AgentView, BackupRequest, BackupView, ConfigPatch, ConfigView, DrainRequest, DrainView, HealthView,
@@ -29,13 +33,10 @@ pub use explain::{ExplainView, GateView, PlaceInLine};
 pub use id::{BadId, Id};
 pub use json::Json;
 pub use parse::{ParseError, parse};
+pub use parts::{Dependency, Limits, Place, Resources, RetryRequest, RetrySpec};
 pub use problem::{PROBLEM_CONTENT_TYPE, Problem};
 pub use stats::{AgentMetrics, Counts, LimitsView, MetricsView, QueueView, StatsView};
-pub use task::{
-    CancelAnswer, CancelFilter, CancelManyAnswer, CancelRequest, ChangeRequest, Dependency, ErrorView, Limits,
-    ListPage, Place, Progress, Resources, RetryRequest, RetrySpec, StoredSpec, TaskRequest, TaskSpec, TaskStatus,
-    TaskView,
-};
+pub use task::{ErrorView, Progress, StoredSpec, TaskRequest, TaskSpec, TaskStatus, TaskView};
 pub use timestamp::{BadTimestamp, Timestamp};
 pub use words::{BatchMode, Class, OnDependencyFailure, Priority, TaskState};
 

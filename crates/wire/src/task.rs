@@ -1,17 +1,14 @@
 //! A task in its forms: as it is asked for, as it is kept, as it is shown.
 
-use std::collections::BTreeMap;
-use std::fmt;
-
-use serde::de::{self, Deserializer, MapAccess, Visitor};
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::{self, Deserializer};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use utoipa::openapi::RefOr;
-use utoipa::openapi::schema::{Object, Schema, Type};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::ToSchema;
 
-use crate::json::nullable;
-use crate::{Class, Id, Json, OnDependencyFailure, Priority, TaskState, Timestamp};
+use crate::{
+    Class, Dependency, Id, Json, Limits, OnDependencyFailure, Place, Priority, Resources, RetryRequest, RetrySpec,
+    TaskState, Timestamp,
+};
 
 /// One unit of work to be done. Only `kind` is required; in a batch it may come from the batch's defaults.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -102,210 +99,6 @@ pub struct TaskRequest {
     /// A repeat with the same agent, key and body gets the first answer again. May also be sent as a header.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
-}
-
-/// A task this one waits for: its id, or `#name` of a task in the same batch.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Dependency {
-    Id(Id),
-    /// Without the `#`.
-    Name(String),
-}
-
-/// In JSON it is a text, whatever the variants say.
-impl PartialSchema for Dependency {
-    fn schema() -> RefOr<Schema> {
-        Object::builder()
-            .schema_type(Type::String)
-            .description(Some("The id of a task, or `#name` of a task in the same batch."))
-            .examples([serde_json::json!("#build")])
-            .into()
-    }
-}
-
-impl ToSchema for Dependency {}
-
-impl fmt::Display for Dependency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Dependency::Id(id) => write!(f, "{id}"),
-            Dependency::Name(name) => write!(f, "#{name}"),
-        }
-    }
-}
-
-impl std::str::FromStr for Dependency {
-    type Err = crate::BadId;
-
-    fn from_str(text: &str) -> Result<Dependency, crate::BadId> {
-        match text.strip_prefix('#') {
-            Some(name) => Ok(Dependency::Name(name.to_owned())),
-            None => text.parse().map(Dependency::Id),
-        }
-    }
-}
-
-impl Serialize for Dependency {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Dependency {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Dependency, D::Error> {
-        struct DependencyVisitor;
-        impl Visitor<'_> for DependencyVisitor {
-            type Value = Dependency;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("the id of a task, or #name of one in the same batch")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Dependency, E> {
-                text.parse().map_err(E::custom)
-            }
-        }
-        deserializer.deserialize_str(DependencyVisitor)
-    }
-}
-
-/// When and how often a failed attempt is repeated. What is left out comes from the configuration.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RetryRequest {
-    /// Repeats after the first attempt (default 3; 0 is one run).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_retries: Option<u32>,
-    /// The wait before the first repeat, in milliseconds (default 1000).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub backoff_ms: Option<u64>,
-    /// Each further wait is so many times the one before (default 2).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub multiplier: Option<f64>,
-    /// No wait is longer (default 60 000).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_backoff_ms: Option<u64>,
-    /// The part of a wait it may vary by, 0.0 to 1.0 (default 0.25).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub jitter: Option<f64>,
-    /// Classes of failure that are repeated (default task, timeout, lost, quota).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub on: Option<Vec<Class>>,
-}
-
-/// When and how often a failed attempt is repeated, as in force for this task.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RetrySpec {
-    /// Repeats after the first attempt; 0 is one run.
-    pub max_retries: u32,
-    /// The wait before the first repeat, in milliseconds.
-    pub backoff_ms: u64,
-    /// Each further wait is so many times the one before.
-    pub multiplier: f64,
-    /// No wait is longer.
-    pub max_backoff_ms: u64,
-    /// The part of a wait it may vary by.
-    pub jitter: f64,
-    /// Classes of failure that are repeated.
-    pub on: Vec<Class>,
-}
-
-/// What is reserved on a worker while the task runs: cpu, ramMb, gpu, and any other resource by its name.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Resources {
-    /// Cores, with fractions (process and docker: 1).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<f64>,
-    /// Memory in MiB (process and docker: 256).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ram_mb: Option<u32>,
-    /// Whole GPUs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpu: Option<u32>,
-    /// Other resources that workers offer by name.
-    #[serde(flatten)]
-    pub named: BTreeMap<String, u32>,
-}
-
-impl Resources {
-    pub fn is_empty(&self) -> bool {
-        *self == Resources::default()
-    }
-}
-
-/// By hand, because serde's flatten would lose the name of the resource whose amount is wrong.
-impl<'de> Deserialize<'de> for Resources {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Resources, D::Error> {
-        struct ResourcesVisitor;
-        impl<'de> Visitor<'de> for ResourcesVisitor {
-            type Value = Resources;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of amounts, like {\"cpu\": 1, \"ramMb\": 256}")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Resources, A::Error> {
-                let mut resources = Resources::default();
-                while let Some(name) = map.next_key::<String>()? {
-                    match name.as_str() {
-                        "cpu" => resources.cpu = map.next_value()?,
-                        "ramMb" => resources.ram_mb = map.next_value()?,
-                        "gpu" => resources.gpu = map.next_value()?,
-                        _ => {
-                            let amount = map.next_value()?;
-                            resources.named.insert(name, amount);
-                        }
-                    }
-                }
-                Ok(resources)
-            }
-        }
-        deserializer.deserialize_map(ResourcesVisitor)
-    }
-}
-
-/// What is enforced while the task runs.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Limits {
-    /// Cores, with fractions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<f64>,
-    /// Memory in MiB.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ram_mb: Option<u32>,
-    /// Processes and threads at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pids: Option<u32>,
-    /// Bytes of output that are kept for each attempt.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub output_bytes: Option<u64>,
-}
-
-/// Which workers the task may or should run on, by their labels.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Place {
-    /// Labels a worker must have.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub require: BTreeMap<String, String>,
-    /// Labels that make a worker a better choice.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub prefer: BTreeMap<String, String>,
-    /// Labels that make a worker a worse choice.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub avoid: BTreeMap<String, String>,
-    /// Spread tasks over the values of this label.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub spread_by: Option<String>,
-}
-
-impl Place {
-    pub fn is_empty(&self) -> bool {
-        *self == Place::default()
-    }
 }
 
 /// The part of a task that its row does not hold in columns: written once at submit, joined again with the row when
@@ -522,98 +315,10 @@ impl<'de> Deserialize<'de> for TaskView {
     }
 }
 
-/// One page of a list.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ListPage<T> {
-    /// Newest first. A filtered page may be short and still have a next one.
-    pub items: Vec<T>,
-    /// Hand it back as `cursor` for the next page; absent on the last one.
-    #[serde(default = "Option::default", skip_serializing_if = "Option::is_none")]
-    pub next_cursor: Option<String>,
-}
-
-/// What may still be changed before a task starts.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ChangeRequest {
-    /// Another tier.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub priority: Option<Priority>,
-    /// Another place inside its agent, lower first.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rank: Option<i32>,
-    /// Another deadline; null removes it.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
-    #[schema(value_type = Option<Timestamp>)]
-    pub deadline: Option<Option<Timestamp>>,
-    /// Not before this moment.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub run_at: Option<Timestamp>,
-}
-
-/// Why a task is cancelled; the whole body may be left out.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CancelRequest {
-    /// For people; shown with the task.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-/// What a cancel did.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CancelAnswer {
-    /// The task.
-    pub id: Id,
-    /// `cancelled`, or still `running` while it is being stopped.
-    pub state: TaskState,
-    /// Why, where there is something to say.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-}
-
-/// Which tasks to cancel: all that match every field given. At least one field besides `reason` is required.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct CancelFilter {
-    /// Tasks of this agent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub agent: Option<String>,
-    /// Tasks in any of these states.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub state: Vec<TaskState>,
-    /// Tasks of this lane.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lane: Option<String>,
-    /// Tasks of this kind.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Tasks of this batch.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub batch: Option<Id>,
-    /// For people; shown with each task.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-}
-
-/// What a cancel of many did.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct CancelManyAnswer {
-    /// Live tasks that matched.
-    pub matched: u64,
-    /// Of these, ended at once.
-    pub cancelled: u64,
-    /// Of these, still running and being stopped.
-    pub stopping: u64,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse;
+    use crate::{ListPage, parse};
     use serde_json::json;
 
     fn full_request() -> serde_json::Value {
@@ -720,13 +425,5 @@ mod tests {
         assert_eq!(value["items"][0]["state"], "failed");
         assert_eq!(value["items"][0]["timeoutMs"], 120_000);
         assert_eq!(serde_json::from_str::<ListPage<TaskView>>(&text).unwrap(), page);
-    }
-
-    #[test]
-    fn a_deadline_can_be_removed_and_left_alone() {
-        assert_eq!(parse::<ChangeRequest>(b"{}").unwrap().deadline, None);
-        assert_eq!(parse::<ChangeRequest>(br#"{"deadline":null}"#).unwrap().deadline, Some(None));
-        let set: ChangeRequest = parse(br#"{"deadline":"1970-01-01T00:00:01Z"}"#).unwrap();
-        assert_eq!(set.deadline, Some(Some(Timestamp(1000))));
     }
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code)]
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -33,14 +33,12 @@ impl Server {
     }
 
     pub fn start_with(data: &Path, flags: &[&str], config: &str) -> Server {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let address = format!("127.0.0.1:{port}");
         let file: PathBuf = data.join("test.toml");
         std::fs::create_dir_all(data).unwrap();
         std::fs::write(&file, config).unwrap();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(data.join("server.log")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_runyard"))
-            .args(["serve", "--listen", &address, "--data"])
+        let mut child = Command::new(env!("CARGO_BIN_EXE_runyard"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
             .arg(data)
             .arg("--config")
             .arg(&file)
@@ -52,7 +50,13 @@ impl Server {
             .stderr(log)
             .spawn()
             .unwrap();
-        let server = Server { child, address };
+        let mut address = None;
+        wait_until(Duration::from_secs(30), "the server says where it listens", || {
+            assert!(child.try_wait().unwrap().is_none(), "the server ended; see {}", data.join("server.log").display());
+            address = address_of(data, child.id());
+            address.is_some()
+        });
+        let server = Server { child, address: address.unwrap() };
         let ready = || server.try_request("GET", "/readyz", &[], "").is_some_and(|answer| answer.status == 200);
         wait_until(Duration::from_secs(30), "the server is ready", ready);
         server
@@ -69,9 +73,18 @@ impl Server {
 
     /// SIGTERM, and waits for the end.
     pub fn terminate(&mut self) -> std::process::ExitStatus {
-        let status = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
-        assert!(status.success());
+        self.signal("TERM");
         self.child.wait().unwrap()
+    }
+
+    /// Sends a signal and waits for nothing.
+    pub fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
     }
 
     pub fn request(&self, method: &str, path: &str, body: &str) -> Answer {
@@ -111,15 +124,12 @@ impl Server {
 
     /// `None` when the connection breaks before the whole answer is there.
     pub fn try_request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Option<Answer> {
-        let mut stream = TcpStream::connect(&self.address).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(90))).ok()?;
-        let mut request = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n", self.address);
-        if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) && !body.is_empty() {
-            request.push_str("content-type: application/json\r\n");
-        }
-        headers.iter().for_each(|(name, value)| request.push_str(&format!("{name}: {value}\r\n")));
-        request.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
-        stream.write_all(request.as_bytes()).ok()?;
+        self.try_send(method, path, headers, body.as_bytes())
+    }
+
+    /// As [`Server::try_request`], for bodies that are no text.
+    pub fn try_send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<Answer> {
+        let mut stream = self.open(method, path, headers, body)?;
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).ok()?;
         let text = String::from_utf8_lossy(&bytes);
@@ -129,6 +139,31 @@ impl Server {
         let body = if is_chunked { unchunk(body) } else { body.to_owned() };
         Some(Answer { status, head: head.to_owned(), body })
     }
+
+    /// Sends a request and leaves its answer to be read. Headers given replace those that are sent by themselves.
+    pub fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<TcpStream> {
+        let mut stream = TcpStream::connect(&self.address).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(90))).ok()?;
+        let mut request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
+        let length = body.len().to_string();
+        let mut own = vec![("host", self.address.as_str()), ("content-length", &length)];
+        own.extend((!body.is_empty()).then_some(("content-type", "application/json")));
+        let has = |wanted: &str| headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted));
+        own.retain(|(own, _)| !has(own) && !(*own == "content-length" && has("transfer-encoding")));
+        own.iter().chain(headers).for_each(|(name, value)| request.push_str(&format!("{name}: {value}\r\n")));
+        request.push_str("\r\n");
+        stream.write_all(request.as_bytes()).ok()?;
+        // A server that has heard enough answers and closes; its answer is what counts.
+        let _ = stream.write_all(body);
+        Some(stream)
+    }
+}
+
+/// Where this process listens. A file that an earlier process left behind names that one.
+fn address_of(data: &Path, pid: u32) -> Option<String> {
+    let file: Value = serde_json::from_slice(&std::fs::read(data.join("server.json")).ok()?).ok()?;
+    let is_its = file["pid"].as_u64() == Some(pid.into());
+    is_its.then(|| file["url"].as_str()?.strip_prefix("http://").map(str::to_owned)).flatten()
 }
 
 impl Drop for Server {

@@ -109,7 +109,7 @@ fn keys(out: &mut String, schema: &Value, body: &Value, defaults: &Value, sectio
         comment(out, node.get("description"));
         match defaults.get(key) {
             Some(value) => out.push_str(&format!("# {key} = {value}\n")),
-            None => out.push_str(&format!("# {key} = {}\n", example(resolved(schema, node)))),
+            None => out.push_str(&format!("# {key} = {}\n", example(schema, node))),
         }
     }
     for (key, node) in properties.iter().filter(|(key, _)| is_table(key)) {
@@ -119,21 +119,14 @@ fn keys(out: &mut String, schema: &Value, body: &Value, defaults: &Value, sectio
     }
 }
 
-/// For a key without a default: something of its type.
-fn example(body: &Value) -> &'static str {
-    if body.get("enum").is_some() || body.get("oneOf").is_some() {
-        return "\"high\"";
-    }
-    if body.get("properties").is_some() {
-        return "{ maxRetries = 3 }";
-    }
-    let types = body.get("type").map(Value::to_string).unwrap_or_default();
-    match () {
-        () if types.contains("integer") => "10",
-        () if types.contains("number") => "8.0",
-        () if types.contains("boolean") => "false",
-        () if types.contains("array") => "[]",
-        () => "\"\"",
+/// For a key without a default: the example beside its type, written as TOML.
+fn example(schema: &Value, node: &Value) -> String {
+    match node["examples"].get(0) {
+        Some(Value::Object(_)) | None if resolved(schema, node).get("properties").is_some() => {
+            "{ maxRetries = 3 }".into()
+        }
+        Some(example) => example.to_string(),
+        None => "0".into(),
     }
 }
 
@@ -166,6 +159,13 @@ mod tests {
         assert_eq!(tree["agents"]["some"]["maxPriority"], "high");
         assert_eq!(tree["defaults"]["retry"]["maxRetries"], 3);
         assert_eq!(tree["lanes"]["main"], 30);
+    }
+
+    #[test]
+    fn a_key_without_a_default_has_an_example() {
+        let file = default_file();
+        assert!(file.contains("# timeoutMs = 120000\n# Its share"), "{file}");
+        assert!(!file.contains(" = 0\n"), "{file}");
     }
 
     #[test]

@@ -88,9 +88,11 @@ pub struct Worker {
     /// Cores it offers to tasks that reserve some. Not set: four for each core of the machine, because agents' work
     /// mostly waits.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 8.0)]
     pub cpu: Option<f64>,
     /// Memory it offers to tasks that reserve some, in MiB. Not set: all of the machine's.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 16384)]
     pub ram_mb: Option<u32>,
     /// How long a task that was asked to stop may take before it is killed.
     pub grace_ms: GraceMs,
@@ -112,6 +114,7 @@ pub struct Limits {
     pub max_inflight: u32,
     /// Tasks of one agent that run at once. Not set: no limit of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 10)]
     pub max_inflight_per_agent: Option<u32>,
     /// Different combinations of agent, lane, tier, kind, resources, place and gates with unfinished tasks.
     pub max_flows: u32,
@@ -215,18 +218,23 @@ pub struct Lane {
 pub struct Agent {
     /// Tasks of this agent that run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 10)]
     pub max_inflight: Option<u32>,
     /// Its share: an agent of weight 2 gets twice the running tasks of one of weight 1. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 2)]
     pub weight: Option<u32>,
     /// The highest priority its tasks get; a higher one asked for is lowered to this.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = Priority::High)]
     pub max_priority: Option<Priority>,
     /// Nothing of it starts while this is true.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = true)]
     pub paused: Option<bool>,
     /// How long one attempt of its tasks may take.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 120_000)]
     pub timeout_ms: Option<u64>,
     /// What happens after a failed attempt of its tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -238,9 +246,11 @@ pub struct Agent {
 pub struct Kind {
     /// Tasks of this kind that run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 10)]
     pub max_inflight: Option<u32>,
     /// How long one attempt of this kind may take.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 120_000)]
     pub timeout_ms: Option<u64>,
     /// What happens after a failed attempt of this kind.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -252,12 +262,15 @@ pub struct Kind {
 pub struct Gate {
     /// Tasks behind this gate that run at once.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 10)]
     pub max_inflight: Option<u32>,
     /// Starts in a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 60)]
     pub per_minute: Option<u32>,
     /// How many may start at once before the rate binds. Default 1.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 5)]
     pub burst: Option<u32>,
 }
 

@@ -1,9 +1,10 @@
 //! The Prometheus text: the fixed handles, and gauges by agent and lane from the store's kept counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -23,6 +24,11 @@ struct Where {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Whose {
+    agent: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Limited {
     scope: &'static str,
     name: String,
@@ -31,7 +37,9 @@ struct Limited {
 impl Metrics {
     pub fn scrape(&self, counts: &[(CountKey, CountDelta)], config: &Config) -> String {
         let mut registry = Registry::with_prefix("runyard");
-        register_gauges(&mut registry, counts);
+        let named = busiest(counts);
+        register_gauges(&mut registry, counts, &named);
+        register_counters(&mut registry, counts, &named);
         register_limits(&mut registry, config);
         let mut text = String::new();
         let encoded = encode_registry(&mut text, &self.registry)
@@ -42,16 +50,14 @@ impl Metrics {
     }
 }
 
-fn register_gauges(registry: &mut Registry, counts: &[(CountKey, CountDelta)]) {
-    let named = busiest(counts);
+fn register_gauges(registry: &mut Registry, counts: &[(CountKey, CountDelta)], named: &BTreeSet<&str>) {
     let gauges = ["waiting", "scheduled", "queued", "running"].map(|name| {
         let family = Family::<Where, Gauge>::default();
         registry.register(format!("tasks_{name}"), "Tasks now, by agent and lane", family.clone());
         family
     });
     for (key, count) in counts {
-        let agent = if named.contains(&&*key.agent) { key.agent.to_string() } else { OTHER.to_owned() };
-        let labels = Where { agent, lane: key.lane.to_string() };
+        let labels = Where { agent: label(&key.agent, named), lane: key.lane.to_string() };
         let values = [count.waiting, count.scheduled, count.queued, count.assigned + count.running];
         for (gauge, value) in gauges.iter().zip(values) {
             gauge.get_or_create(&labels).inc_by(value);
@@ -59,8 +65,39 @@ fn register_gauges(registry: &mut Registry, counts: &[(CountKey, CountDelta)]) {
     }
 }
 
+fn register_counters(registry: &mut Registry, counts: &[(CountKey, CountDelta)], named: &BTreeSet<&str>) {
+    let counters = COUNTERS.map(|(name, help, _)| {
+        let family = Family::<Whose, Counter>::default();
+        registry.register(format!("tasks_{name}"), help, family.clone());
+        family
+    });
+    for (key, count) in counts {
+        let labels = Whose { agent: label(&key.agent, named) };
+        for (family, (_, _, value)) in counters.iter().zip(COUNTERS) {
+            family.get_or_create(&labels).inc_by(u64::try_from(value(count)).unwrap_or(0));
+        }
+    }
+}
+
+type Count = fn(&CountDelta) -> i64;
+
+const COUNTERS: [(&str, &str, Count); 8] = [
+    ("submitted", "Tasks accepted", |count| count.submitted),
+    ("started", "Attempts begun", |count| count.started),
+    ("completed", "Tasks ended well", |count| count.completed),
+    ("failed", "Tasks ended badly, expired ones included", |count| count.failed),
+    ("cancelled", "Tasks cancelled", |count| count.cancelled),
+    ("rejected", "Submits refused by a limit", |count| count.rejected),
+    ("expired", "Tasks ended by their deadline", |count| count.expired),
+    ("retried", "Attempts that were repeated", |count| count.retried),
+];
+
+fn label(agent: &str, named: &BTreeSet<&str>) -> String {
+    if named.contains(agent) { agent.to_owned() } else { OTHER.to_owned() }
+}
+
 /// Busy is what is live now, then what there ever was.
-fn busiest(counts: &[(CountKey, CountDelta)]) -> std::collections::BTreeSet<&str> {
+fn busiest(counts: &[(CountKey, CountDelta)]) -> BTreeSet<&str> {
     let mut by_agent: BTreeMap<&str, (i64, i64)> = BTreeMap::new();
     for (key, count) in counts {
         let sums = by_agent.entry(&key.agent).or_default();
@@ -95,11 +132,12 @@ mod tests {
     fn agents_beyond_the_busiest_are_other() {
         let count = |n: usize| {
             let key = CountKey { agent: format!("a{n:03}").as_str().into(), lane: "main".into() };
-            (key, CountDelta { queued: n as i64 + 1, ..CountDelta::default() })
+            (key, CountDelta { queued: n as i64 + 1, submitted: 7, ..CountDelta::default() })
         };
         let counts: Vec<_> = (0..AGENTS_MAX + 2).map(count).collect();
         let text = Metrics::default().scrape(&counts, &Config::default());
         assert!(text.contains("runyard_tasks_queued{agent=\"other\",lane=\"main\"} 3"), "{text}");
+        assert!(text.contains("runyard_tasks_submitted_total{agent=\"other\"} 14"), "{text}");
         assert!(!text.contains("agent=\"a000\"") && text.contains("agent=\"a002\""));
         assert!(text.contains("runyard_limit{scope=\"lane\",name=\"main\"} 30"));
         assert!(text.ends_with("# EOF\n"));

@@ -83,3 +83,17 @@ pub fn panicked(panic: Box<dyn Any + Send + 'static>) -> Response {
     tracing::error!(target: "runyard::http", panic = text.unwrap_or("unknown"), "a request panicked");
     Error::Internal("this request hit a bug in the server; its log says more".into()).into_response()
 }
+
+#[cfg(test)]
+mod tests {
+    use runyard_wire::PROBLEM_CONTENT_TYPE;
+
+    use super::*;
+
+    #[test]
+    fn a_panic_is_a_problem_that_does_not_tell_its_text() {
+        let response = panicked(Box::new("secret".to_owned()));
+        assert_eq!(response.status(), 500);
+        assert_eq!(response.headers()[header::CONTENT_TYPE], PROBLEM_CONTENT_TYPE);
+    }
+}

@@ -29,6 +29,8 @@ pub fn purge(tx: &Transaction<'_>, ours: u64, now: Now, purge: &Purge, cursor: C
     if theirs != ours {
         return Err(Error::Fenced { ours, theirs });
     }
+    // A chunk of nothing would never be done.
+    let purge = &Purge { limit: purge.limit.max(1), ..*purge };
     let mut chunk = Chunk { tx, now, purge, rest: Rest::Done, tasks: Vec::new() };
     chunk.expire_own_ttl()?;
     let cursor = chunk.walk(cursor)?;

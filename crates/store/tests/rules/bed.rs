@@ -56,6 +56,7 @@ pub struct Bed {
     answers: BTreeMap<Ticket, Answer>,
     next_id: u128,
     next_ticket: u64,
+    n_ticks: u64,
 }
 
 // ── Setting up ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -83,6 +84,7 @@ impl Bed {
             answers: BTreeMap::new(),
             next_id: 0,
             next_ticket: 0,
+            n_ticks: 0,
         };
         bed.join(worker(FIRST));
         bed
@@ -237,6 +239,7 @@ impl Bed {
         let mut events: Vec<Event> = events.into_iter().collect();
         for _ in 0..TICKS_MAX {
             let ticked = self.yard.tick(self.now, &mut events).expect("the store in memory does not fail by itself");
+            self.check();
             self.happenings.extend(ticked.happenings);
             for command in ticked.commands {
                 events.extend(self.obey(command));
@@ -247,6 +250,15 @@ impl Bed {
             }
         }
         panic!("the yard still had something to do after {TICKS_MAX} ticks");
+    }
+
+    /// What memory keeps twice says the same twice: after each of the first ticks, then now and then, because in a long
+    /// test that is most of the time it takes.
+    fn check(&mut self) {
+        self.n_ticks += 1;
+        if self.n_ticks < 200 || self.n_ticks.is_multiple_of(50) {
+            self.yard.core().sanity_check();
+        }
     }
 
     fn obey(&mut self, command: Command) -> Option<Event> {
@@ -418,6 +430,32 @@ impl Bed {
         let explanation = self.explain(task);
         let gate = explanation.closed().find(|gate| gate.kind == kind).cloned();
         gate.unwrap_or_else(|| panic!("the {kind} gate is closed: {explanation:?}"))
+    }
+}
+
+// ── Events for one tick ─────────────────────────────────────────────────────────────────────────────────────────────
+
+impl Bed {
+    /// Answers to requests that are sent by hand are not looked at.
+    pub fn submit_event(&mut self, new: New) -> Event {
+        let new = self.with_id(new);
+        Event::Submit(self.submission(None, SubmitMode::All, vec![new], None))
+    }
+
+    pub fn cancel_event(&mut self, task: TaskId) -> Event {
+        Event::Cancel { ticket: self.ticket(), task, reason: "asked by a test".into() }
+    }
+
+    pub fn change_event(&mut self, task: TaskId, change: Change) -> Event {
+        Event::Change { ticket: self.ticket(), task, change }
+    }
+
+    pub fn complete_event(&self, task: TaskId) -> Event {
+        report_of(&self.start_of(task), Report::Completed { result: None })
+    }
+
+    pub fn fail_event(&self, task: TaskId, class: Class) -> Event {
+        report_of(&self.start_of(task), failed(class, None))
     }
 }
 

@@ -8,7 +8,7 @@ use super::bed::{Bed, batch, task};
 
 fn taken(answer: &Answer) -> TaskId {
     match answer {
-        Answer::Submitted { items } => items[0].as_ref().unwrap().id,
+        Answer::Submitted { items } => items[0].as_ref().expect("the item is taken").id,
         other => panic!("it is taken, not {other:?}"),
     }
 }
@@ -117,6 +117,28 @@ fn an_item_that_names_a_repeated_one_waits_for_the_task_of_then() {
     assert_eq!(bed.state(child), Phase::Waiting);
     bed.complete(first);
     assert_eq!(bed.state(child), Phase::Running);
+}
+
+#[test]
+fn the_task_of_then_may_have_ended_or_stand_far_back_in_its_queue() {
+    let mut bed = Bed::new();
+    let ended = taken(&bed.submit_with_key(task("a"), "ended", 1));
+    bed.complete(ended);
+    bed.reconfigure(|config| (config.window_max, config.inflight_max) = (1, 0));
+    bed.submit_n(20, &task("a"));
+    let far = taken(&bed.submit_with_key(task("a"), "far", 1));
+    let [again, child_of_ended, far_again, child_of_far] = bed.ids();
+    bed.batch(batch([
+        task("a").id(again).key("ended", 1),
+        task("b").id(child_of_ended).after(&[again]),
+        task("a").id(far_again).key("far", 1),
+        task("b").id(child_of_far).after(&[far_again]),
+    ]));
+    assert_eq!(bed.states(&[child_of_ended, child_of_far]), [Phase::Queued, Phase::Waiting]);
+    bed.reconfigure(|config| config.inflight_max = 1);
+    let order = bed.run_all();
+    let at = |id| order.iter().position(|other| *other == id).unwrap();
+    assert!(at(far) < at(child_of_far));
 }
 
 #[test]

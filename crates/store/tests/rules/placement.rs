@@ -147,6 +147,22 @@ fn a_cancelled_task_gives_its_reservation_up() {
 }
 
 #[test]
+fn a_task_that_something_else_holds_back_keeps_no_worker_from_others() {
+    let mut bed = bed_with([sized(FIRST, 2000, 1024)]);
+    let first = bed.submit(task("a").cpu(1000).long());
+    let big = bed.submit(task("b").cpu(2000));
+    bed.advance_ms(30 * SECOND);
+    let small = bed.submit(task("c").cpu(1000));
+    assert_eq!(bed.state(small), Phase::Queued);
+    bed.pause_agent("b", true);
+    assert_eq!(bed.state(small), Phase::Running);
+    bed.pause_agent("b", false);
+    bed.complete(first);
+    bed.complete(small);
+    assert_eq!(bed.state(big), Phase::Running);
+}
+
+#[test]
 fn each_task_reserves_one_worker_only() {
     let mut bed = bed_with([sized(FIRST, 2000, 1024), sized(SECOND_WORKER, 2000, 1024)]);
     let held = bed.submit_n(2, &task("a").cpu(1000).long());

@@ -44,7 +44,7 @@ async fn submit_wave(client: &Client, wave: u64) -> Result<()> {
     for task in tasks(wave) {
         client.task_submit(&task).await?;
     }
-    if wave % 4 == 0 {
+    if wave.is_multiple_of(4) {
         client.batch_submit(&nightly()).await?;
     }
     Ok(())

@@ -1,0 +1,45 @@
+//! The API through the real binary and real HTTP: the rules of the systems this one unites, put in terms of `/v1`, and
+//! the server's own.
+//!
+//! Each test is named for its rule; its comment names the case it comes from: `A4.n` is pinchtab's, `B4.n` is
+//! browseros's list of cases.
+
+mod support;
+
+#[path = "api/scene.rs"]
+mod scene;
+
+#[path = "api/access.rs"]
+mod access;
+#[path = "api/batches.rs"]
+mod batches;
+#[path = "api/cancel.rs"]
+mod cancel;
+#[path = "api/dependencies.rs"]
+mod dependencies;
+#[path = "api/events.rs"]
+mod events;
+#[path = "api/execute.rs"]
+mod execute;
+#[path = "api/input.rs"]
+mod input;
+#[path = "api/logs.rs"]
+mod logs;
+#[path = "api/operate.rs"]
+mod operate;
+#[path = "api/order.rs"]
+mod order;
+#[path = "api/reload.rs"]
+mod reload;
+#[path = "api/retention.rs"]
+mod retention;
+#[path = "api/retries.rs"]
+mod retries;
+#[path = "api/settings.rs"]
+mod settings;
+#[path = "api/stats.rs"]
+mod stats;
+#[path = "api/stop.rs"]
+mod stop;
+#[path = "api/tasks.rs"]
+mod tasks;

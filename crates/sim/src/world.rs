@@ -1,0 +1,593 @@
+//! One run: a yard over a store in memory, simulated workers, a clock that jumps, and faults.
+//!
+//! The yard is driven as the server drives it: it ticks when events came, when the last tick said `again`, and when the
+//! time it named has come; never otherwise, so that a lost wake-up shows.
+
+use std::sync::Arc;
+
+use runyard_core::config::Config;
+use runyard_core::event::{Admit, Answer, Command, Event, Idempotency, Report};
+use runyard_core::hash::mix;
+use runyard_core::ids::{TaskId, Ticket, Token};
+use runyard_core::now::Now;
+use runyard_core::planted::Bug;
+use runyard_core::write::WriteSet;
+use runyard_store::memory::FailCommit;
+use runyard_store::yard::{Ticked, Yard};
+
+use crate::generate::{self, Pool, Universe};
+use crate::oracle::{Applied, Oracle};
+use crate::rng::Rng;
+use crate::tap::Tap;
+use crate::worker::{Link, Mood, SimWorker, report};
+
+pub struct World {
+    pub rng: Rng,
+    pub oracle: Oracle,
+    pub universe: Universe,
+    pub workers: Vec<SimWorker>,
+    pub inbox: Vec<Event>,
+    pub mood: Mood,
+    pub n_steps: u64,
+    yard: Option<Yard>,
+    tap: Tap,
+    /// The wall clock is steady time plus this; it jumps.
+    wall_ahead_ms: u64,
+    steady_ms: u64,
+    wake_ms: Option<u64>,
+    again: bool,
+    known: Vec<TaskId>,
+    keys: Vec<Idempotency>,
+    /// Leases that were handed out once, for reports that come too late.
+    old_leases: Vec<(runyard_core::ids::WorkerId, TaskId, u32, Token)>,
+    ticket: u64,
+    bug: Option<Bug>,
+    digest: Option<u64>,
+}
+
+impl World {
+    pub fn new(seed: u64, bug: Option<Bug>) -> World {
+        let mut rng = Rng::new(seed);
+        let universe = Universe::draw(&mut rng);
+        let config = Arc::new(generate::config(&mut rng, &universe));
+        let workers = generate::workers(&mut rng, &universe);
+        World::with(rng, universe, config, workers.into_iter().map(SimWorker::new).collect(), bug)
+    }
+
+    pub fn with(
+        rng: Rng,
+        universe: Universe,
+        config: Arc<Config>,
+        workers: Vec<SimWorker>,
+        bug: Option<Bug>,
+    ) -> World {
+        let wall_ahead_ms = 1_700_000_000_000;
+        let now = Now { wall_ms: wall_ahead_ms, steady_ms: 0 };
+        let mut world = World {
+            rng,
+            oracle: Oracle::new(config, now),
+            universe,
+            workers,
+            inbox: Vec::new(),
+            mood: Mood::Wild,
+            n_steps: 0,
+            yard: None,
+            tap: Tap::default(),
+            wall_ahead_ms,
+            steady_ms: 0,
+            wake_ms: Some(0),
+            again: true,
+            known: Vec::new(),
+            keys: Vec::new(),
+            old_leases: Vec::new(),
+            ticket: 0,
+            bug,
+            digest: None,
+        };
+        world.open();
+        world
+    }
+
+    /// From here on everything that is decided is folded into one number.
+    pub fn record(&mut self) {
+        self.digest = Some(0);
+    }
+
+    pub fn digest(&self) -> Option<u64> {
+        self.digest
+    }
+
+    pub fn now(&self) -> Now {
+        Now { wall_ms: self.steady_ms + self.wall_ahead_ms, steady_ms: self.steady_ms }
+    }
+
+    pub fn pass(&mut self, ms: u64) {
+        self.steady_ms += ms;
+    }
+
+    pub fn ticket(&mut self) -> Ticket {
+        self.ticket += 1;
+        Ticket(self.ticket)
+    }
+
+    fn open(&mut self) {
+        let config = self.oracle.config.clone();
+        let wall_ms = self.now().wall_ms;
+        let (yard, now) = Yard::open(Box::new(self.tap.clone()), config, 7, wall_ms).expect("memory is readable");
+        // Time that nobody was here counts as far as the wall clock shows it.
+        self.wall_ahead_ms = now.wall_ms.saturating_sub(now.steady_ms);
+        self.steady_ms = now.steady_ms;
+        self.oracle.advance(now);
+        self.yard = Some(yard);
+        self.plant();
+        (self.again, self.wake_ms) = (true, Some(self.steady_ms));
+    }
+
+    #[cfg(feature = "planted")]
+    fn plant(&mut self) {
+        let bug = self.bug;
+        self.yard_mut().core_mut().planted = bug;
+    }
+
+    #[cfg(not(feature = "planted"))]
+    fn plant(&mut self) {
+        assert!(self.bug.is_none(), "bugs are planted only in a build with the feature");
+    }
+
+    pub fn yard_mut(&mut self) -> &mut Yard {
+        self.yard.as_mut().expect("a yard is open between crashes")
+    }
+
+    pub fn yard(&self) -> &Yard {
+        self.yard.as_ref().expect("a yard is open between crashes")
+    }
+
+    // ── Steps ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Something happens, or nothing, and the yard does what it must.
+    pub fn step(&mut self) {
+        self.n_steps += 1;
+        self.time();
+        self.let_workers_work();
+        for _ in 0..self.rng.below(3) {
+            self.act();
+        }
+        self.fault();
+        // While a commit is slow the events gather.
+        if self.rng.chance(85) {
+            self.run();
+        }
+        if self.rng.one_in(8) {
+            self.explain_one();
+        }
+        if self.n_steps.is_multiple_of(16) {
+            self.yard().core().sanity_check();
+            self.oracle.recount();
+        }
+    }
+
+    fn time(&mut self) {
+        let ms = match self.rng.below(100) {
+            0..=39 => 0,
+            40..=79 => self.rng.below(60),
+            80..=94 => self.rng.below(600),
+            95..=98 => self.rng.below(4000),
+            // To the very moment it asked to be woken at.
+            _ => self.wake_ms.map_or(1, |wake_ms| wake_ms.saturating_sub(self.steady_ms).min(60_000)),
+        };
+        self.pass(ms);
+        match self.rng.below(400) {
+            0 => self.wall_ahead_ms += self.rng.below(20_000),
+            1 => self.wall_ahead_ms = self.wall_ahead_ms.saturating_sub(self.rng.below(20_000)),
+            _ => {}
+        }
+    }
+
+    pub fn let_workers_work(&mut self) {
+        for worker in &mut self.workers {
+            if worker.link == Link::Unjoined && (worker.spec.embedded || self.rng.chance(30)) {
+                worker.join(self.steady_ms, &mut self.inbox);
+            }
+            worker.pass(self.steady_ms, self.mood, &mut self.rng, &mut self.inbox);
+        }
+    }
+
+    fn act(&mut self) {
+        match self.rng.below(100) {
+            0..=44 => self.submit(),
+            45..=59 => self.cancel(),
+            60..=71 => self.change(),
+            72..=79 => self.stale_report(),
+            80..=84 if self.rng.chance(30) => self.reconfigure(),
+            85 if self.rng.chance(30) => self.admit(),
+            86..=90 if !self.inbox.is_empty() => {
+                let at = self.rng.below(self.inbox.len() as u64) as usize;
+                if let Event::Report { .. } | Event::WorkerSeen { .. } = &self.inbox[at] {
+                    self.inbox.push(self.inbox[at].clone());
+                }
+            }
+            91..=94 => self.shuffle(),
+            _ => {}
+        }
+    }
+
+    fn submit(&mut self) {
+        if self.oracle.live.len() + self.inbox.len() > self.universe.live_max {
+            return;
+        }
+        let ticket = self.ticket();
+        let pool = Pool { now: self.now(), ticket: ticket.0, known: &self.known, keys: &self.keys };
+        let submission = generate::submission(&mut self.rng, &self.universe, &pool);
+        self.known.extend(submission.items.iter().map(|item| item.id));
+        let surplus = self.known.len().saturating_sub(60);
+        self.known.drain(..surplus);
+        let keys = submission.items.iter().filter_map(|item| item.idempotency.clone());
+        self.keys.extend(keys.chain(submission.idempotency.clone()));
+        let surplus = self.keys.len().saturating_sub(6);
+        self.keys.drain(..surplus);
+        self.inbox.push(Event::Submit(submission));
+    }
+
+    fn some_task(&mut self) -> Option<TaskId> {
+        if self.rng.one_in(40) {
+            return Some(TaskId(self.rng.id()));
+        }
+        let live = self.oracle.live.len() as u64;
+        if live > 0 && self.rng.chance(60) {
+            let at = self.rng.below(live) as usize;
+            return self.oracle.live.iter().nth(at).copied();
+        }
+        (!self.known.is_empty()).then(|| *self.rng.pick(&self.known))
+    }
+
+    fn cancel(&mut self) {
+        if self.rng.chance(60) {
+            return;
+        }
+        if let Some(task) = self.some_task() {
+            let ticket = self.ticket();
+            self.inbox.push(Event::Cancel { ticket, task, reason: "asked for".into() });
+        }
+    }
+
+    fn change(&mut self) {
+        let now = self.now();
+        if let Some(task) = self.some_task() {
+            let change = generate::change(&mut self.rng, now);
+            let ticket = self.ticket();
+            self.inbox.push(Event::Change { ticket, task, change });
+        }
+    }
+
+    fn stale_report(&mut self) {
+        if self.old_leases.is_empty() {
+            return;
+        }
+        let (worker, task, attempt, token) = *self.rng.pick(&self.old_leases);
+        let is_held = self.oracle.held.contains_key(&task);
+        let lease = match self.rng.below(3) {
+            // The old attempt with the token of the new one, or the new one with a wrong token.
+            0 if is_held => {
+                let token = self.oracle.rows[&task].state.lease().map_or(token, |lease| lease.token);
+                (worker, attempt.saturating_sub(1), token)
+            }
+            1 if is_held => (worker, self.oracle.rows[&task].attempt, Token(mix(token.0))),
+            _ => (worker, attempt, token),
+        };
+        let (worker, attempt, token) = lease;
+        let held = runyard_core::event::Held { task, attempt, token };
+        // A lease that lives is reported on by its worker only: this one must not guess right.
+        let row = self.oracle.rows.get(&task);
+        let is_live = row.is_some_and(|row| row.attempt == attempt && row.state.lease().is_some_and(|l| l.token == token));
+        if !is_live {
+            let end = if self.rng.chance(50) { Report::Completed { result: None } } else { Report::Started };
+            self.inbox.push(report(worker, held, end));
+        }
+    }
+
+    fn reconfigure(&mut self) {
+        let mut config = generate::config(&mut self.rng, &self.universe);
+        // Most reloads change little.
+        if self.rng.chance(60) {
+            let old = (*self.oracle.config).clone();
+            config = match self.rng.below(4) {
+                0 => Config { lanes: config.lanes, ..old },
+                1 => Config { agents: config.agents, inflight_per_agent_max: config.inflight_per_agent_max, ..old },
+                2 => Config { gates: config.gates, kinds: config.kinds, ..old },
+                _ => Config { inflight_max: config.inflight_max, ..old },
+            };
+        }
+        let ticket = Some(self.ticket());
+        self.inbox.push(Event::Configure { ticket, config: Arc::new(config) });
+    }
+
+    fn admit(&mut self) {
+        let admit = match self.oracle.admit {
+            Admit::Open if self.rng.chance(70) => Admit::Draining,
+            Admit::Open => Admit::Stopping,
+            _ => Admit::Open,
+        };
+        let ticket = Some(self.ticket());
+        self.inbox.push(Event::Admit { admit, ticket });
+    }
+
+    /// Messages overtake each other.
+    fn shuffle(&mut self) {
+        for n in (1..self.inbox.len()).rev() {
+            let other = self.rng.below(n as u64 + 1) as usize;
+            self.inbox.swap(n, other);
+        }
+    }
+
+    fn fault(&mut self) {
+        if self.oracle.admit != Admit::Open && self.rng.one_in(20) {
+            self.admit();
+        }
+        match self.rng.below(1000) {
+            0..=7 => self.tap.fail_next_commit(FailCommit::BeforeApply),
+            8..=13 => self.tap.fail_next_commit(FailCommit::AfterApply),
+            14..=16 => self.crash(),
+            17..=36 => {
+                let at = self.rng.below(self.workers.len() as u64) as usize;
+                let worker = &mut self.workers[at];
+                match (worker.link, self.rng.below(4)) {
+                    (Link::Up, 0) => worker.link = Link::Silent,
+                    (Link::Up, 1) => {
+                        let event = Event::WorkerGone { worker: worker.id(), reason: "it said goodbye".into() };
+                        worker.link = Link::Unjoined;
+                        if self.rng.chance(50) {
+                            worker.lose_everything();
+                        }
+                        self.inbox.push(event);
+                    }
+                    (Link::Up, 2) => worker.join(self.steady_ms, &mut self.inbox),
+                    (Link::Up, _) => worker.lose_everything(),
+                    (Link::Silent, _) => worker.link = Link::Unjoined,
+                    (Link::Unjoined, _) => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The whole process dies: memory, inbox and the embedded worker are gone.
+    pub fn crash(&mut self) {
+        self.yard = None;
+        self.inbox.clear();
+        for worker in &mut self.workers {
+            match worker.spec.embedded {
+                true => worker.lose_everything(),
+                false => worker.link = Link::Unjoined,
+            }
+        }
+        self.oracle.admit = Admit::Open;
+        self.pass(self.rng.clone().below(3000));
+        self.open();
+        self.oracle.recovered();
+    }
+
+    // ── The loop ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// Ticks for as long as there is something to do.
+    pub fn run(&mut self) {
+        let mut n_ticks = 0;
+        while self.again || !self.inbox.is_empty() || self.wake_ms.is_some_and(|wake_ms| wake_ms <= self.steady_ms) {
+            let mut events = std::mem::take(&mut self.inbox);
+            self.tick(&mut events);
+            n_ticks += 1;
+            assert!(n_ticks < TICKS_AT_ONCE_MAX, "the yard does not come to rest");
+        }
+    }
+
+    fn tick(&mut self, events: &mut Vec<Event>) {
+        let now = self.now();
+        let forecast = self.oracle.foresee(now, events);
+        let ends: Vec<(usize, TaskId, u32)> = events.iter().filter_map(|event| self.end_of(event)).collect();
+        let result = self.yard_mut().tick(now, events);
+        let committed = self.tap.committed();
+        let is_lost = result.is_err() && committed.is_empty();
+        let applied = self.applied(committed);
+        if !is_lost {
+            self.oracle.check_rows(&forecast, &applied);
+        }
+        self.oracle.check_limits(&applied.started);
+        self.oracle.take_rates(&applied.started);
+        self.oracle.check_order(&applied.started);
+        match result {
+            Ok(ticked) => {
+                let keeps = self.yard().core().keeps();
+                self.oracle.check_commands(&forecast, &ticked, &applied, &keeps);
+                self.oracle.merge_keys(&applied);
+                for (worker, task, attempt) in ends {
+                    self.workers[worker].acknowledge(task, attempt);
+                }
+                self.note(&ticked);
+                self.let_out(ticked);
+                let now = self.now();
+                self.wake_ms = self.yard().next_timeout(now).map(|ms| now.steady_ms + ms);
+                self.check_rest();
+            }
+            Err(error) => {
+                assert!(self.tap.has_failed(), "a tick failed by itself: {error}");
+                self.oracle.merge_keys(&applied);
+                events.clear();
+                self.recover();
+            }
+        }
+    }
+
+    fn applied(&mut self, committed: Vec<WriteSet>) -> Applied {
+        let mut all = Applied::default();
+        assert!(committed.len() <= 1, "one tick, one commit");
+        for writes in committed {
+            if let Some(digest) = &mut self.digest {
+                *digest = fold(*digest, &format!("{writes:?}"));
+            }
+            all = self.oracle.apply(&writes);
+        }
+        all
+    }
+
+    fn note(&mut self, ticked: &Ticked) {
+        if let Some(digest) = &mut self.digest {
+            *digest = fold(*digest, &format!("{:?}", ticked.commands));
+        }
+    }
+
+    fn recover(&mut self) {
+        let now = self.now();
+        self.yard_mut().recover(now).expect("memory is readable");
+        self.oracle.recovered();
+        self.inbox.retain(|event| !matches!(event, Event::Submit(_)));
+        for worker in &mut self.workers {
+            if worker.link == Link::Up {
+                worker.link = Link::Unjoined;
+            }
+            if worker.spec.embedded {
+                worker.join(self.steady_ms, &mut self.inbox);
+            }
+        }
+        (self.again, self.wake_ms) = (true, Some(self.steady_ms));
+    }
+
+    /// The attempt whose end this event reports, and the worker that waits for the acknowledgement.
+    fn end_of(&self, event: &Event) -> Option<(usize, TaskId, u32)> {
+        match event {
+            Event::Report { report: Report::Started | Report::Alive, .. } => None,
+            Event::Report { worker, task, attempt, .. } => {
+                let at = self.workers.iter().position(|other| other.id() == *worker)?;
+                Some((at, *task, *attempt))
+            }
+            _ => None,
+        }
+    }
+
+    fn let_out(&mut self, ticked: Ticked) {
+        self.again = ticked.again;
+        let now_ms = self.steady_ms;
+        for command in ticked.commands {
+            match command {
+                Command::Start(start) => {
+                    self.old_leases.push((start.worker, start.task, start.attempt, start.token));
+                    let surplus = self.old_leases.len().saturating_sub(40);
+                    self.old_leases.drain(..surplus);
+                    let worker = self.workers.iter_mut().find(|worker| worker.id() == start.worker);
+                    let worker = worker.expect("a start names a worker that joined");
+                    worker.start(now_ms, start, self.mood, &mut self.rng);
+                }
+                Command::Stop { worker, task, attempt, token, .. } => {
+                    let lease = runyard_core::event::Held { task, attempt, token };
+                    let worker = self.workers.iter_mut().find(|other| other.id() == worker);
+                    let worker = worker.expect("a stop names a worker that joined");
+                    worker.stop(now_ms, lease, &mut self.rng, &mut self.inbox);
+                }
+                Command::Revoke { worker, task, attempt } => {
+                    if let Some(worker) = self.workers.iter_mut().find(|other| other.id() == worker) {
+                        worker.revoke(now_ms, task, attempt, &mut self.rng);
+                    }
+                }
+                Command::Answer { .. } => {}
+            }
+        }
+    }
+
+    fn check_rest(&mut self) {
+        let is_at_rest = !self.again && self.wake_ms.is_none_or(|wake_ms| wake_ms > self.steady_ms);
+        if is_at_rest {
+            let keeps = self.yard().core().keeps();
+            self.oracle.check_settled();
+            self.oracle.check_conserving(&keeps);
+            self.oracle.check_keeps(&keeps);
+        }
+    }
+
+    /// Asks why some task waits, while the yard is at rest, and compares.
+    fn explain_one(&mut self) {
+        let is_at_rest = !self.again
+            && self.inbox.is_empty()
+            && self.wake_ms.is_none_or(|wake_ms| wake_ms > self.steady_ms)
+            && self.oracle.now == self.yard().core().meta().now;
+        let n_live = self.oracle.live.len() as u64;
+        if !is_at_rest || n_live == 0 {
+            return;
+        }
+        let at = self.rng.below(n_live) as usize;
+        let task = *self.oracle.live.iter().nth(at).expect("it was just counted");
+        let keeps = self.yard().core().keeps();
+        let now = self.oracle.now;
+        let ticket = self.ticket();
+        let ticked = self.yard_mut().tick(now, &mut vec![Event::Explain { ticket, task }]).expect("nothing is written");
+        assert!(ticked.commit.is_none(), "a question changes nothing");
+        let said = ticked.commands.iter().find_map(|command| match command {
+            Command::Answer { answer: Answer::Explained(said), .. } => said.as_deref(),
+            _ => None,
+        });
+        let said = said.unwrap_or_else(|| panic!("{task:?} is live and cannot be explained"));
+        self.oracle.check_explanation(task, said, &keeps);
+    }
+
+    // ── The end ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    /// With faults off everything ends within a bounded time.
+    pub fn drain(&mut self) {
+        self.mood = Mood::Calm;
+        self.tap.has_failed();
+        let mut calm = SimWorker::new(generate::calm_worker());
+        calm.join(self.steady_ms, &mut self.inbox);
+        self.workers.push(calm);
+        for worker in &mut self.workers {
+            if worker.link == Link::Silent {
+                worker.link = Link::Unjoined;
+            }
+        }
+        let config = generate::calm_config(&self.oracle.config);
+        self.inbox.push(Event::Configure { ticket: None, config: Arc::new(config) });
+        self.inbox.push(Event::Admit { admit: Admit::Open, ticket: None });
+        let until_ms = self.steady_ms + DRAIN_MS_MAX;
+        for _ in 0..DRAIN_STEPS_MAX {
+            if self.oracle.live.is_empty() && self.workers.iter().all(SimWorker::is_empty) && self.inbox.is_empty() {
+                self.yard().core().sanity_check();
+                self.oracle.recount();
+                return;
+            }
+            self.cancel_orphans();
+            self.let_workers_work();
+            self.run();
+            let next = self.workers.iter().filter_map(SimWorker::next_ms).chain(self.wake_ms).min();
+            let next = next.map_or(50, |at_ms| at_ms.saturating_sub(self.steady_ms)).clamp(1, 900);
+            self.pass(next);
+            assert!(self.steady_ms < until_ms, "after {DRAIN_MS_MAX} ms without faults tasks live on: {}", self.left());
+        }
+        panic!("after {DRAIN_STEPS_MAX} steps without faults tasks live on: {}", self.left());
+    }
+
+    /// A parent that was never stored is waited for without end; only a person can tell that it will not come.
+    fn cancel_orphans(&mut self) {
+        let is_orphan = |id: &&TaskId| {
+            let parents = self.oracle.parents_of(**id);
+            self.oracle.rows[*id].n_deps_open > 0 && parents.iter().any(|parent| !self.oracle.rows.contains_key(parent))
+        };
+        let orphans: Vec<TaskId> = self.oracle.live.iter().filter(is_orphan).copied().collect();
+        for task in orphans {
+            let ticket = self.ticket();
+            self.inbox.push(Event::Cancel { ticket, task, reason: "its parent never came".into() });
+        }
+    }
+
+    fn left(&self) -> String {
+        let states = self.oracle.live.iter().take(3).map(|id| {
+            let row = &self.oracle.rows[id];
+            format!("{id:?} {:?} of {:?}; ", row.state, self.oracle.key_of(row))
+        });
+        states.collect()
+    }
+}
+
+fn fold(digest: u64, text: &str) -> u64 {
+    text.bytes().fold(digest, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
+}
+
+/// A yard that has something to do for longer than this is going in circles.
+const TICKS_AT_ONCE_MAX: u32 = 2000;
+const DRAIN_MS_MAX: u64 = 3 * 3_600_000;
+const DRAIN_STEPS_MAX: u64 = 50_000;
