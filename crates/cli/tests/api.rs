@@ -4,6 +4,8 @@
 //! Each test is named for its rule; its comment names the case it comes from: `A4.n` is pinchtab's, `B4.n` is
 //! browseros's list of cases.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 #[path = "api/scene.rs"]

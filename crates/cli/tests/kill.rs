@@ -4,6 +4,8 @@
 //! acknowledged must be there, ended, with one final outcome; and no process of an old attempt may have been alive when
 //! a new attempt of the same task began.
 
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::collections::BTreeMap;

@@ -169,7 +169,7 @@ impl Core {
             // Flows that stay parked here are not looked at again before the rate opens.
             self.arm_rate(now, gate);
         }
-        self.room_changed();
+        self.room_used(worker, ix);
         self.set_timer(id, now.steady_ms + self.config.assign_timeout_ms);
         let entry = self.entry(id);
         let key = &self.flows[ix].key;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use crate::config::{Config, LANE_MAIN};
 use crate::core::{Agent, Core, Flow, IDLE_FLOWS_MAX, Stand};
 use crate::event::Rest;
+use crate::fleet::is_nothing;
 use crate::flow::FlowKey;
 use crate::gate::{Gate, GateKey, Rate};
-use crate::ids::{FlowId, TaskId};
+use crate::ids::{FlowId, TaskId, WorkerId};
 use crate::line::{Candidate, Membership, Spot, Standing};
 use crate::name::Name;
 use crate::now::{Now, SteadyMs};
@@ -519,6 +520,14 @@ impl Core {
             worker.kept_for = worker.kept_for.filter(|&flow| flow != ix);
         }
         if any {
+            self.room_changed();
+        }
+    }
+
+    /// A task of this flow came to the worker or left it. One that reserves nothing leaves everyone's room as it was.
+    pub(crate) fn room_used(&mut self, worker: WorkerId, flow: FlowIx) {
+        let counts_heads = self.fleet.workers.get(&worker).is_some_and(|worker| worker.spec.parallel_max.is_some());
+        if counts_heads || !is_nothing(&self.flows[flow].key.shape.resources) {
             self.room_changed();
         }
     }

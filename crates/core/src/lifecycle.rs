@@ -230,7 +230,7 @@ impl Core {
             self.wake_keepers(gate);
             self.gate_drop_if_unused(gate);
         }
-        self.room_changed();
+        self.room_used(lease.worker, flow);
     }
 
     pub(crate) fn holder(&self, id: TaskId, flow: FlowIx, lease: Lease) -> Holder {

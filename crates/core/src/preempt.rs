@@ -37,6 +37,7 @@ impl Core {
             self.flows[ix].keeps.push_back(plan.gates);
             if let Some(worker) = plan.worker.and_then(|worker| self.fleet.workers.get_mut(&worker)) {
                 worker.kept_for = Some(ix);
+                self.room_changed();
             }
             for victim in plan.victims {
                 self.ask_stop(now, victim, Stop::Preempted, out);

@@ -58,7 +58,7 @@ impl Core {
             return Answer::Refused(Refusal::Draining);
         }
         let Submission { batch, mode, items, idempotency, .. } = submission;
-        let mut verdicts = self.judge(now, &items);
+        let mut verdicts = self.judge(now, &items, idempotency.as_ref());
         if mode == SubmitMode::All
             && let Some(at) = verdicts.iter().position(Result::is_err)
         {
@@ -77,13 +77,16 @@ impl Core {
         Answer::Submitted { items: answers }
     }
 
-    fn judge(&self, now: Now, items: &[NewTask]) -> Vec<Verdict> {
+    fn judge(&self, now: Now, items: &[NewTask], own: Option<&Idempotency>) -> Vec<Verdict> {
         let mut planned = Planned::default();
         let mut keys: BTreeMap<(&Name, &Name), usize> = BTreeMap::new();
         let mut verdicts: Vec<Verdict> = Vec::with_capacity(items.len());
         for (n, item) in items.iter().enumerate() {
             let repeated = item.idempotency.as_ref().and_then(|key| keys.get(&(&key.agent, &key.key)).copied());
+            // The key of the whole submission names the whole: an item cannot have it too.
+            let is_own = item.idempotency.as_ref().zip(own).is_some_and(|(a, b)| (&a.agent, &a.key) == (&b.agent, &b.key));
             let verdict = match repeated {
+                _ if is_own => Err(Refusal::KeyReused { key: key_name(item) }),
                 Some(first) => repeat_of(&items[first], &verdicts[first], item),
                 None => self.judge_item(now, item, &mut planned),
             };

@@ -95,7 +95,7 @@ impl Scheduler {
             observer: options.observer,
             n_held: n_held_sender,
             seen_at: Instant::now(),
-            purged_at: Instant::now(),
+            purged_at: None,
         };
         let (store, config) = (options.store, options.config);
         let thread = std::thread::Builder::new()
@@ -142,7 +142,8 @@ struct Loop {
     observer: Box<dyn Observer>,
     n_held: watch::Sender<usize>,
     seen_at: Instant,
-    purged_at: Instant,
+    /// Not yet: what grew old while the server was down goes first, and a server that never lives a minute purges too.
+    purged_at: Option<Instant>,
 }
 
 impl Loop {
@@ -183,8 +184,11 @@ impl Loop {
     fn timeout(&self, yard: &Yard, now: Now) -> Duration {
         let core = yard.next_timeout(now).map_or(HEARTBEAT, Duration::from_millis);
         let heartbeat = HEARTBEAT.saturating_sub(self.seen_at.elapsed());
-        let purge = PURGE_EVERY.saturating_sub(self.purged_at.elapsed());
-        core.min(heartbeat).min(purge)
+        core.min(heartbeat).min(self.until_purge())
+    }
+
+    fn until_purge(&self) -> Duration {
+        self.purged_at.map_or(Duration::ZERO, |at| PURGE_EVERY.saturating_sub(at.elapsed()))
     }
 
     fn keep_alive(&mut self, events: &mut Vec<Event>) {
@@ -276,7 +280,7 @@ impl Loop {
     }
 
     fn purge(&mut self, yard: &mut Yard, now: Now) {
-        if self.purged_at.elapsed() < PURGE_EVERY {
+        if !self.until_purge().is_zero() {
             return;
         }
         let purge = (self.purge)();
@@ -284,12 +288,12 @@ impl Loop {
             Ok(purged) => {
                 self.observer.purged(&purged.tasks);
                 if purged.rest == Rest::Done {
-                    self.purged_at = Instant::now();
+                    self.purged_at = Some(Instant::now());
                 }
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "retention could not delete old rows");
-                self.purged_at = Instant::now();
+                self.purged_at = Some(Instant::now());
             }
         }
     }

@@ -329,8 +329,8 @@ impl Oracle {
         for keep in keeps {
             let is_critical = keep.flow.tier == Tier::Critical;
             assert!(is_critical || matches!(keep.at, KeptAt::Worker(_)), "{keep:?} is kept for a critical flow");
-            let flow = self.flows.values().find(|flow| flow.key == keep.flow);
-            let n_queued = flow.map_or(0, |flow| flow.queued.len());
+            let flows = self.flows.values().filter(|flow| flow.key == keep.flow);
+            let n_queued: usize = flows.map(|flow| flow.queued.len()).sum();
             assert!(n_queued as u32 >= keep.n, "{keep:?} is more than can be used");
         }
     }

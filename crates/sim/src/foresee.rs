@@ -352,6 +352,18 @@ impl Oracle {
 
     // ── Afterwards ──────────────────────────────────────────────────────────────────────────────────────────────
 
+    /// An item whose key was used before is answered with that key's task: who depends on it depends on that one.
+    pub fn note_repeats(&mut self, forecast: &Forecast, applied: &Applied) {
+        for item in forecast.submissions.iter().flat_map(|(submission, _)| &submission.items) {
+            let Some(key) = item.idempotency.as_ref().filter(|_| !self.rows.contains_key(&item.id)) else { continue };
+            let known = self.keys.get(&(key.agent.clone(), key.key.clone()));
+            let known = known.or_else(|| applied.keys.iter().find(|row| row.key == *key));
+            if let Some(FirstAnswer::Task { id, .. }) = known.map(|row| &row.answer) {
+                self.aliases.insert(item.id, *id);
+            }
+        }
+    }
+
     /// Rows are as foreseen: those the events touched, those that were held, and those nobody touched.
     pub fn check_rows(&self, forecast: &Forecast, applied: &Applied) {
         for (id, foreseen) in &forecast.tasks {
@@ -494,7 +506,11 @@ impl Oracle {
                     // Its end may have come in the same tick as the wish to stop it.
                     let is_over = forecast.tasks.get(task).is_some_and(|foreseen| !foreseen.fates.is_empty());
                     assert!(is_stopping || is_over, "the stop of {task:?} is committed");
-                    if *stop == Stop::Preempted && row.stop() == Some(Stop::Preempted) {
+                    // Asked for again after a recovery, it is nobody's victim any more.
+                    let is_first = applied.changed.iter().any(|(id, old)| {
+                        id == task && old.as_ref().and_then(Task::stop) != Some(Stop::Preempted)
+                    });
+                    if is_first && *stop == Stop::Preempted && row.stop() == Some(Stop::Preempted) {
                         self.check_victim(row, keeps);
                     }
                 }
@@ -615,9 +631,7 @@ impl Oracle {
             if let Some(FirstAnswer::Task { id, .. }) = known.map(|row| &row.answer) {
                 assert_eq!(accepted.id, *id, "a key that was used before names its first task");
             }
-            if accepted.id != asked.id {
-                self.aliases.insert(asked.id, accepted.id);
-            } else {
+            if accepted.id == asked.id {
                 let row = self.rows.get(&asked.id).expect("an accepted task is stored");
                 assert!(applied.changed.iter().any(|(id, old)| *id == row.id && old.is_none()), "{:?} is new", row.id);
                 assert_eq!(self.specs.get(&row.id), Some(&asked.spec), "the payload of {:?}", row.id);

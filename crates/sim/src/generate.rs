@@ -224,7 +224,7 @@ fn policy(rng: &mut Rng, tier: Tier) -> Policy {
 pub struct Pool<'a> {
     pub now: Now,
     pub ticket: u64,
-    pub known: &'a [TaskId],
+    pub parents: &'a [TaskId],
     pub keys: &'a [Idempotency],
 }
 
@@ -263,7 +263,7 @@ fn item(rng: &mut Rng, universe: &Universe, pool: &Pool<'_>, siblings: &[TaskId]
     let mut depends_on: Vec<TaskId> = Vec::new();
     let has_parents = rng.chance(if siblings.is_empty() { 15 } else { 40 });
     for _ in 0..if has_parents { rng.between(1, 3) } else { 0 } {
-        let parents = if !siblings.is_empty() && rng.chance(80) { siblings } else { pool.known };
+        let parents = if !siblings.is_empty() && rng.chance(80) { siblings } else { pool.parents };
         if !parents.is_empty() {
             depends_on.push(*rng.pick(parents));
         }

@@ -216,7 +216,9 @@ impl World {
             return;
         }
         let ticket = self.ticket();
-        let pool = Pool { now: self.now(), ticket: ticket.0, known: &self.known, keys: &self.keys };
+        // Ids are made by the server: nobody can name a parent that was not answered yet.
+        let parents: Vec<TaskId> = self.known.iter().filter(|id| self.oracle.rows.contains_key(id)).copied().collect();
+        let pool = Pool { now: self.now(), ticket: ticket.0, parents: &parents, keys: &self.keys };
         let submission = generate::submission(&mut self.rng, &self.universe, &pool);
         self.known.extend(submission.items.iter().map(|item| item.id));
         let surplus = self.known.len().saturating_sub(60);
@@ -388,6 +390,7 @@ impl World {
         let is_lost = result.is_err() && committed.is_empty();
         let applied = self.applied(committed);
         if !is_lost {
+            self.oracle.note_repeats(&forecast, &applied);
             self.oracle.check_rows(&forecast, &applied);
         }
         self.oracle.check_limits(&applied.started);

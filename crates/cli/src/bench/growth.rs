@@ -39,20 +39,34 @@ pub async fn backlogs(dir: &Path, sizes: &[u64], report: &mut Report) -> anyhow:
     Ok(())
 }
 
-/// Opens the lane until so many of the backlog have run; gives the processor time one of them cost.
+/// Starts and ends a number of the backlog's tasks; gives the processor time one of them cost. A small backlog is
+/// drained and filled again several times, so that every size is measured over as many tasks.
 async fn drain(server: &BenchServer, size: u64) -> anyhow::Result<f64> {
     let n = DRAINED.min(size);
+    let (mut cpu, mut done) = (Duration::ZERO, 0);
+    for round in 0..DRAINED / n {
+        if round > 0 {
+            submit_batches(server, n, |n| format!("agent-{}", n % 10), "backlog").await?;
+        }
+        let (used, ended) = drain_once(server, n).await?;
+        cpu += used;
+        done += ended;
+    }
+    Ok(cpu.as_secs_f64() * 1e6 / done as f64)
+}
+
+/// Opens the lane until so many have run.
+async fn drain_once(server: &BenchServer, n: u64) -> anyhow::Result<(Duration, u64)> {
     let mut connection = server.connect().await?;
     let before = server.stat(&mut connection, &["metrics", "completed"]).await?;
     let cpu = server.cpu()?;
     pause(server, false).await?;
     while server.stat(&mut connection, &["metrics", "completed"]).await? < before + n {
-        tokio::time::sleep(Duration::from_millis(2)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
     }
     pause(server, true).await?;
-    let cpu = server.cpu()? - cpu;
     let done = server.stat(&mut connection, &["metrics", "completed"]).await? - before;
-    Ok(cpu.as_secs_f64() * 1e6 / done as f64)
+    Ok((server.cpu()? - cpu, done))
 }
 
 async fn pause(server: &BenchServer, paused: bool) -> anyhow::Result<()> {

@@ -113,13 +113,15 @@ impl BenchServer {
         Ok(kb / 1024)
     }
 
-    /// Processor time used so far.
+    /// Processor time used so far by all its threads, in the scheduler's nanoseconds: ticks are too coarse here.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()?))?;
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-        let ticks = |at: usize| fields.get(at).and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
-        // utime and stime in ticks of 10 ms, the value of USER_HZ on every Linux.
-        Ok(Duration::from_millis((ticks(11) + ticks(12)) * 10))
+        let mut total_ns = 0;
+        for thread in std::fs::read_dir(format!("/proc/{}/task", self.pid()?))? {
+            // A thread that ends meanwhile takes what it used with it: little, and only pool threads come and go.
+            let Ok(stat) = std::fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+            total_ns += stat.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
+        }
+        Ok(Duration::from_nanos(total_ns))
     }
 
     fn pid(&self) -> anyhow::Result<u32> {

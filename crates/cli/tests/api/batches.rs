@@ -55,7 +55,13 @@ fn a_bad_batch_is_refused_whole() {
     }
     problem(400, &scene.post("/v1/batches", "{\"tasks\": [}"));
     assert_eq!(scene.ids("/v1/tasks").len(), 0);
-    assert_eq!(scene.expect(201, "POST", "/v1/batches", json!({"tasks": vec![&noop; 1000]}))["tasks"].as_array().unwrap().len(), 1000);
+    assert_eq!(
+        scene.expect(201, "POST", "/v1/batches", json!({"tasks": vec![&noop; 1000]}))["tasks"]
+            .as_array()
+            .unwrap()
+            .len(),
+        1000
+    );
 }
 
 /// B4.14: in mode all one invalid item is named, and nothing is stored.
@@ -116,7 +122,8 @@ fn a_limit_refuses_what_does_not_fit() {
 fn agents_counters_stay_apart() {
     let scene = Scene::new();
     for (agent, n_tasks) in [("a", 2), ("b", 3)] {
-        let (_, ids) = scene.batch(json!({"defaults": {"kind": "noop", "agent": agent}, "tasks": vec![json!({}); n_tasks]}));
+        let (_, ids) =
+            scene.batch(json!({"defaults": {"kind": "noop", "agent": agent}, "tasks": vec![json!({}); n_tasks]}));
         ids.iter().for_each(|id| drop(scene.end(id)));
     }
     let metrics = &scene.stats()["metrics"];
@@ -130,9 +137,10 @@ fn names_order_the_items_of_a_batch() {
     let scene = Scene::new();
     let tasks = json!([{"name": "last", "dependsOn": ["#mid", "#first"]}, {"name": "mid", "dependsOn": ["#first"]}, {"name": "first"}]);
     let (batch, ids) = scene.batch(json!({"defaults": {"kind": "noop"}, "tasks": tasks}));
-    let events = scene.events_until(|event| is(event, "batch.finished", &batch) && event.get("task").is_none());
-    let done: Vec<&str> =
-        events.iter().filter(|event| event["type"] == "task.completed").map(|event| event["task"].as_str().unwrap()).collect();
+    let marker = scene.submit(json!({"kind": "noop", "dependsOn": ids}));
+    let events = scene.events_until(|event| is(event, "task.completed", &marker));
+    let of_batch = events.iter().filter(|event| event["type"] == "task.completed" && event["batch"] == batch.as_str());
+    let done: Vec<&str> = of_batch.map(|event| event["task"].as_str().unwrap()).collect();
     assert_eq!(done, [&ids[2], &ids[1], &ids[0]]);
     assert_eq!(scene.task(&ids[0])["dependsOn"], json!([ids[1], ids[2]]));
 }
@@ -151,17 +159,15 @@ fn a_cycle_is_refused_and_named() {
 #[test]
 fn a_batch_never_runs_more_at_once_than_its_parallelism() {
     let scene = Scene::new();
-    let defaults = json!({"kind": "noop", "payload": {"sleepMs": 10}});
+    let defaults = json!({"kind": "noop", "payload": {"sleepMs": 60}});
     let (batch, ids) = scene.batch(json!({"parallelism": 2, "defaults": defaults, "tasks": vec![json!({}); 9]}));
     ids.iter().for_each(|id| drop(scene.ends_as("completed", id)));
-    let mut marker = scene.submit(json!({"kind": "noop"}));
-    scene.end(&marker);
+    let marker = scene.submit(json!({"kind": "noop"}));
     let events = scene.events_until(|event| is(event, "task.completed", &marker));
     assert_eq!(peak(&events, &mut |event| event["batch"] == batch.as_str()), 2);
     let finals: Vec<&Value> = events.iter().filter(|event| event["type"] == "batch.finished").collect();
     assert_eq!(finals.len(), 1);
     assert_eq!(finals[0]["data"], json!({"total": 9, "completed": 9, "failed": 0, "cancelled": 0}));
-    marker.clear();
 }
 
 /// How many were between start and end at once, at most.

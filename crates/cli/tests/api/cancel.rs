@@ -36,7 +36,10 @@ fn cancel_of_an_ended_task_is_409_and_of_an_unknown_one_404() {
     let ended = scene.end(&id);
     for answer in [scene.cancel(&id), scene.request("DELETE", &format!("/v1/tasks/{id}"), "")] {
         let refusal = problem(409, &answer);
-        assert_eq!((refusal["code"].as_str(), refusal["state"].as_str()), (Some("already_terminal"), Some("completed")));
+        assert_eq!(
+            (refusal["code"].as_str(), refusal["state"].as_str()),
+            (Some("already_terminal"), Some("completed"))
+        );
     }
     assert_eq!(scene.task(&id), ended);
     problem(404, &scene.cancel("01931b5c-7f3a-7c5e-9d1e-0a4b8e6f2c11"));
@@ -54,7 +57,7 @@ fn a_running_task_is_stopped_and_ends_cancelled_without_a_retry() {
     assert_eq!((answer.status, answer.json()["state"].as_str()), (202, Some("running")));
     peer.until_hung_up();
     let task = scene.ends_as("cancelled", &id);
-    assert_eq!((n(&task["attempts"]), n(&task["retriesLeft"])), (1, 0));
+    assert_eq!((n(&task["attempts"]), n(&task["retriesLeft"])), (1, 3), "a cancel uses no retry");
     let metrics = &scene.stats()["metrics"];
     assert_eq!((n(&metrics["cancelled"]), n(&metrics["failed"]), n(&metrics["retried"])), (1, 0, 0));
     assert_eq!(scene.steps(&id).iter().filter(|step| *step == "cancelled").count(), 1);

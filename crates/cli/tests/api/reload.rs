@@ -16,7 +16,10 @@ fn a_changed_file_is_read_by_itself() {
     let limits = &scene.stats()["limits"];
     assert_eq!((n(&limits["maxQueuedPerAgent"]), n(&limits["maxInflight"])), (49, 7));
     let origins = &scene.get("/v1/config")["origins"];
-    assert_eq!((origins["limits.maxQueued"].as_str(), origins["limits.maxFlows"].as_str()), (Some("file"), Some("default")));
+    assert_eq!(
+        (origins["limits.maxQueued"].as_str(), origins["limits.maxFlows"].as_str()),
+        (Some("file"), Some("default"))
+    );
 }
 
 /// A4.69: SIGHUP reads the file again; in-flight limits are applied to what waits.
@@ -25,8 +28,9 @@ fn sighup_reads_the_file_again() {
     let scene = Scene::with("[lanes]\nmain = 0\n");
     let id = scene.noop(json!({}));
     assert_eq!(scene.state(&id), "queued");
-    std::fs::write(scene.config_file(), "[limits]\nmaxInflight = 30\nmaxInflightPerAgent = 15\n[lanes]\nmain = 1\n").unwrap();
+    replace(&scene.config_file(), "[limits]\nmaxInflight = 30\nmaxInflightPerAgent = 15\n[lanes]\nmain = 1\n");
     scene.signal("HUP");
+    wait_until(SOON, "the signal is heard", || scene.server_log().contains("SIGHUP"));
     scene.ends_as("completed", &id);
     let limits = &scene.stats()["limits"];
     assert_eq!((n(&limits["maxInflight"]), n(&limits["maxInflightPerAgent"])), (30, 15));
@@ -73,7 +77,10 @@ fn a_bad_file_is_refused_whole_with_its_line() {
 fn a_patch_lies_over_the_file_and_survives_a_restart() {
     let mut scene = Scene::with("[limits]\nmaxQueued = 50\n");
     let view = scene.expect(200, "PATCH", "/v1/config", json!({"limits": {"maxQueued": 60}, "lanes": {"fresh": 2}}));
-    assert_eq!((n(&view["values"]["limits"]["maxQueued"]), view["origins"]["limits.maxQueued"].as_str()), (60, Some("patch")));
+    assert_eq!(
+        (n(&view["values"]["limits"]["maxQueued"]), view["origins"]["limits.maxQueued"].as_str()),
+        (60, Some("patch"))
+    );
     scene.restart();
     let limits = &scene.stats()["limits"];
     assert_eq!((n(&limits["maxQueued"]), n(&limits["lanes"]["fresh"])), (60, 2));

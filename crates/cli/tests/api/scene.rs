@@ -251,7 +251,9 @@ impl Stream {
                 Some(("event", value)) => name = value.to_owned(),
                 Some(("id", value)) => id = Some(value.to_owned()),
                 Some(("data", value)) => data.push_str(value),
-                _ if line.is_empty() && !data.is_empty() => return Some((name, id, serde_json::from_str(&data).unwrap())),
+                _ if line.is_empty() && !data.is_empty() => {
+                    return Some((name, id, serde_json::from_str(&data).unwrap()));
+                }
                 _ => {}
             }
         }
@@ -301,7 +303,10 @@ pub struct Asked {
 impl Asked {
     pub fn header(&self, name: &str) -> Option<String> {
         let prefix = format!("{name}: ");
-        self.head.lines().find(|line| line.to_ascii_lowercase().starts_with(&prefix)).map(|line| line[prefix.len()..].into())
+        self.head
+            .lines()
+            .find(|line| line.to_ascii_lowercase().starts_with(&prefix))
+            .map(|line| line[prefix.len()..].into())
     }
 }
 

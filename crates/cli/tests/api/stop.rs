@@ -27,7 +27,7 @@ fn queued_work_survives_a_stop_and_goes_on() {
 fn a_backoff_survives_a_restart() {
     let mut scene = Scene::new();
     let peer = Peer::start(|n| if n == 0 { Reply::text(500, "") } else { Reply::json(json!({})) });
-    let id = scene.submit(peer.task(json!({"retry": {"backoffMs": 400}})));
+    let id = scene.submit(peer.task(json!({"retry": {"backoffMs": 1500}})));
     scene.until_state(&id, "scheduled");
     scene.restart();
     let task = scene.ends_as("completed", &id);
@@ -45,23 +45,24 @@ fn a_stop_waits_for_work_that_ends_in_time() {
     assert_eq!((task["state"].as_str(), n(&task["attempts"])), (Some("completed"), 1), "{task:#}");
 }
 
-/// Design 13: a process that outlasts drainMs is stopped and goes back to queued; the attempt does not count.
+/// Design 13: a process that outlasts drainMs is stopped and goes back to queued; that costs no retry.
 #[test]
-fn work_that_outlasts_the_drain_goes_back_uncounted() {
+fn work_that_outlasts_the_drain_goes_back_without_losing_a_retry() {
     let mut scene = Scene::with("[server]\ndrainMs = 100\n[worker]\ngraceMs = 100\n[lanes]\nmain = 1\n");
-    let body = json!({"kind": "process", "payload": {"shell": "sleep 600"}, "retry": {"maxRetries": 0}});
+    let body = json!({"kind": "process", "payload": {"shell": "sleep 600"}, "retry": {"maxRetries": 2}});
     let id = scene.submit(body);
     scene.until_state(&id, "running");
-    scene.expect(200, "PUT", "/v1/lanes/cron", json!({"limit": 1}));
+    // A lane that is paused shows the task as the stop left it.
+    scene.expect(200, "PUT", "/v1/lanes/main", json!({"paused": true}));
     assert!(scene.server_mut().terminate().success());
-    let pause = rusqlite::Connection::open(scene.data().join("runyard.db")).unwrap();
-    drop(pause);
     scene.start_again();
-    scene.until_state(&id, "running");
     let task = scene.task(&id);
-    assert_eq!(n(&task["attempts"]), 1, "only the attempt of now: {task:#}");
+    assert_eq!((task["state"].as_str(), n(&task["retriesLeft"])), (Some("queued"), 2), "{task:#}");
     assert_eq!(task.get("error"), None, "{task:#}");
-    assert_eq!(n(&scene.stats()["metrics"]["failed"]) + n(&scene.stats()["metrics"]["retried"]), 0);
+    scene.expect(200, "PUT", "/v1/lanes/main", json!({"paused": false}));
+    scene.until_state(&id, "running");
+    let metrics = &scene.stats()["metrics"];
+    assert_eq!((n(&metrics["failed"]), n(&metrics["retried"])), (0, 0));
     scene.cancel(&id);
     scene.ends_as("cancelled", &id);
 }

@@ -155,7 +155,7 @@ fn a_delayed_task_is_scheduled_until_its_time() {
 fn a_queued_task_fails_at_its_deadline() {
     let scene = Scene::with("[lanes]\nmain = 1\n");
     scene.blocker();
-    let expiring = scene.submit(json!({"kind": "noop", "deadline": from_now(200)}));
+    let expiring = scene.submit(json!({"kind": "noop", "deadline": from_now(1000)}));
     let future = scene.submit(json!({"kind": "noop", "deadline": from_now(600_000)}));
     let task = scene.ends_as("failed", &expiring);
     assert_eq!(task["error"]["class"], "deadline");
@@ -171,7 +171,7 @@ fn a_queued_task_fails_at_its_deadline() {
 #[test]
 fn a_running_task_is_stopped_at_its_deadline() {
     let scene = Scene::new();
-    let id = scene.submit(json!({"kind": "noop", "payload": {"sleepMs": 600_000}, "deadline": from_now(300)}));
+    let id = scene.submit(json!({"kind": "noop", "payload": {"sleepMs": 600_000}, "deadline": from_now(1000)}));
     let task = scene.ends_as("failed", &id);
     assert_eq!((task["error"]["class"].as_str(), n(&task["attempts"])), (Some("deadline"), 1));
 }
@@ -228,7 +228,8 @@ fn an_unknown_lane_falls_back_to_main_and_says_so() {
 #[test]
 fn a_task_keeps_its_own_history() {
     let mut scene = Scene::new();
-    let id = scene.submit(json!({"kind": "noop", "payload": {"fail": "task"}, "retry": {"maxRetries": 1, "backoffMs": 1}}));
+    let id =
+        scene.submit(json!({"kind": "noop", "payload": {"fail": "task"}, "retry": {"maxRetries": 1, "backoffMs": 1}}));
     scene.ends_as("failed", &id);
     let steps = scene.steps(&id);
     assert_eq!((steps.first().unwrap().as_str(), steps.last().unwrap().as_str()), ("created", "failed"));

@@ -1,6 +1,6 @@
 //! The real binary as a test sees it: a process with a data directory, an address, and plain HTTP.
 
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

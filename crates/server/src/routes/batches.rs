@@ -8,8 +8,10 @@ use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use runyard_core::batch::Batch;
 use runyard_core::event::{Accepted, Answer, Event, FirstAnswer, Refusal, Submission, SubmitMode};
-use runyard_core::ids::BatchId;
-use runyard_wire::{BatchAnswer, BatchCounts, BatchItem, BatchRequest, BatchState, BatchView, Id, Timestamp};
+use runyard_core::ids::{BatchId, TaskId};
+use runyard_wire::{
+    BatchAnswer, BatchCounts, BatchItem, BatchRequest, BatchState, BatchView, Id, TaskRequest, Timestamp,
+};
 
 use super::extract::{BATCH_BODY_BYTES_MAX, BatchPath, Body};
 use super::tasks::{key_header, replayed, unexpected};
@@ -33,20 +35,23 @@ pub async fn create(
     let key = intake::key_of(key_header(&headers)?, body.value.idempotency_key.as_deref())?;
     let config = app.config.current();
     let intake = Intake { config: &config.config, caller: &caller, now_ms: clock::wall_ms() };
+    let names = item_names(&body.value);
     let PreparedBatch { batch, mode, items, agent } = intake::prepare_batch(&intake, body.value, clock::new_id)?;
     drop(config);
+    let ids: Vec<TaskId> = items.iter().map(|item| item.new.id).collect();
     let idempotency = key.map(|key| intake::idempotency(&agent, &key, &body.bytes));
     let id = batch.id;
     let items = items.into_iter().map(|prepared| prepared.new).collect();
     let submit = |ticket| Event::Submit(Submission { ticket, batch: Some(batch), mode, items, idempotency });
     match app.handle.ask(submit).await? {
         Answer::Submitted { items } => {
-            let tasks = batch_items(items, mode)?;
+            let named = |id: TaskId| ids.iter().position(|own| *own == id).map(|at| names[at].as_str());
+            let tasks = batch_items(items, mode, named)?;
             Ok(created(id, tasks))
         }
         Answer::Refused(refusal) => Err(Error::Refused(refusal)),
         Answer::Replayed(FirstAnswer::Batch { id, tasks }) => {
-            let item = |(task, phase): (runyard_core::ids::TaskId, _)| BatchItem::Accepted {
+            let item = |(task, phase): (TaskId, _)| BatchItem::Accepted {
                 id: Id(task.0),
                 state: view::state(phase),
             };
@@ -66,10 +71,31 @@ pub async fn show(State(app): State<Arc<App>>, BatchPath(id): BatchPath) -> Resu
     Ok(Json(batch_view(&batch, stored)))
 }
 
-fn batch_items(items: Vec<Result<Accepted, Refusal>>, mode: SubmitMode) -> Result<Vec<BatchItem>, Error> {
+/// How an item is called in the request: an item that was refused has no id that the client has ever seen.
+fn item_names(request: &BatchRequest) -> Vec<String> {
+    let name = |(at, task): (usize, &TaskRequest)| match &task.name {
+        Some(name) => format!("#{name}"),
+        None => format!("tasks[{at}]"),
+    };
+    request.tasks.iter().enumerate().map(name).collect()
+}
+
+fn batch_items<'a>(
+    items: Vec<Result<Accepted, Refusal>>,
+    mode: SubmitMode,
+    named: impl Fn(TaskId) -> Option<&'a str>,
+) -> Result<Vec<BatchItem>, Error> {
     let item = |item: Result<Accepted, Refusal>| match (item, mode) {
         (Ok(accepted), _) => Ok(BatchItem::Accepted { id: Id(accepted.id.0), state: view::state(accepted.phase) }),
-        (Err(refusal), SubmitMode::Partial) => Ok(BatchItem::Refused { error: Box::new(refusal_problem(&refusal)) }),
+        (Err(refusal), SubmitMode::Partial) => {
+            let parent = if let Refusal::ParentRefused { parent } = &refusal { named(*parent) } else { None };
+            let mut error = refusal_problem(&refusal);
+            if let Some(parent) = parent {
+                error.detail = format!("it depends on {parent}, which was refused");
+                error.extra.insert("parent".into(), parent.into());
+            }
+            Ok(BatchItem::Refused { error: Box::new(error) })
+        }
         (Err(refusal), SubmitMode::All) => Err(Error::Refused(refusal)),
     };
     items.into_iter().map(item).collect()

@@ -228,6 +228,13 @@ impl Bed {
         }
     }
 
+    /// So much time passes before the loop comes round, and it finds this event.
+    pub fn send_after_ms(&mut self, ms: u64, event: Event) {
+        self.now.wall_ms += ms;
+        self.now.steady_ms += ms;
+        self.send([event]);
+    }
+
     /// Somebody sets the wall clock; no time passes.
     pub fn set_wall_clock(&mut self, wall_ms: u64) {
         self.now.wall_ms = wall_ms;

@@ -70,6 +70,19 @@ fn a_queued_task_fails_at_its_deadline_and_others_stay() {
 }
 
 #[test]
+fn a_task_past_its_deadline_is_not_picked_though_its_turn_to_expire_has_not_come() {
+    let mut bed = Bed::new().inflight(1).config(|config| config.dues_max = 2);
+    let blocker = bed.submit(task("x"));
+    let deadline = bed.after_ms(SECOND);
+    // The head of the queue is the last of those that are due, and memory holds only two dues.
+    let ids: Vec<_> = (0..10).map(|n| bed.submit(task("a").rank(-n).deadline(deadline))).collect();
+    let end = bed.complete_event(blocker);
+    bed.send_after_ms(SECOND, end);
+    assert_eq!(bed.states(&ids), [Phase::Failed; 10]);
+    assert_eq!(bed.started(), [blocker]);
+}
+
+#[test]
 fn waiting_and_scheduled_tasks_fail_at_their_deadline_too() {
     let mut bed = Bed::new();
     let deadline = bed.after_ms(SECOND);
