@@ -42,7 +42,7 @@ pub struct Ahead {
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct GateView {
-    /// `global`, `agent`, `lane`, `kind`, `gate`, `worker`, `dependencies`, `time`, `batch`, `order`.
+    /// `global`, `agent`, `lane`, `kind`, `gate`, `worker`, `dependencies`, `time`, `batch`.
     pub kind: &'static str,
     /// Which one: the agent's name, the lane in force, …
     pub name: Text,

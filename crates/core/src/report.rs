@@ -8,7 +8,7 @@ use crate::ids::{TaskId, Ticket, Token, WorkerId};
 use crate::lifecycle::Why;
 use crate::now::Now;
 use crate::submit::STOPPING_FOR_CANCEL;
-use crate::task::{Class, Delay, Failure, Lease, Retry, State, Stop, Text};
+use crate::task::{Class, Delay, Failure, Lease, Retry, State, Stop, Task, Text};
 use crate::trail::StepKind;
 
 impl Core {
@@ -251,7 +251,9 @@ impl Core {
                 _ => now.steady_ms + self.config.assign_timeout_ms,
             };
             self.set_timer(id, term_ms.max(now.steady_ms));
-            if let Some(stall_ms) = self.entry(id).task.policy.stall_ms {
+            let Task { policy, state, .. } = &self.entry(id).task;
+            // What has not begun has nothing to say yet.
+            if let (Some(stall_ms), State::Running(_)) = (policy.stall_ms, state) {
                 self.set_silence(id, now.steady_ms + stall_ms);
             }
         }

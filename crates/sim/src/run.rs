@@ -29,6 +29,8 @@ pub struct Plan {
     pub n_seeds: u64,
     pub n_steps: u64,
     pub n_threads: u64,
+    /// Stop after so many findings.
+    pub n_findings: usize,
     pub bug: Option<Bug>,
 }
 
@@ -42,13 +44,14 @@ impl Plan {
             n_seeds: if one.is_some() { 1 } else { number("RUNYARD_SIM_SEEDS").unwrap_or(n_seeds) },
             n_steps: number("RUNYARD_SIM_STEPS").unwrap_or(n_steps),
             n_threads: number("RUNYARD_SIM_THREADS").unwrap_or(2),
+            n_findings: number("RUNYARD_SIM_FINDINGS").unwrap_or(1) as usize,
             bug: None,
         }
     }
 }
 
-/// The finding with the least seed among those that turned up before everybody stopped.
-pub fn run(plan: Plan) -> Option<Finding> {
+/// What was found before everybody stopped, by seed.
+pub fn run(plan: Plan) -> Vec<Finding> {
     let next = AtomicU64::new(0);
     let is_over = AtomicBool::new(false);
     let findings: Mutex<Vec<Finding>> = Mutex::new(Vec::new());
@@ -61,15 +64,17 @@ pub fn run(plan: Plan) -> Option<Finding> {
                         return;
                     }
                     if let Some(finding) = run_seed(plan.first_seed + n, plan.n_steps, plan.bug) {
-                        is_over.store(true, Ordering::Relaxed);
-                        findings.lock().expect("nobody panics while it holds this").push(finding);
+                        let mut findings = findings.lock().expect("nobody panics while it holds this");
+                        findings.push(finding);
+                        is_over.fetch_or(findings.len() >= plan.n_findings, Ordering::Relaxed);
                     }
                 }
             });
         }
     });
-    let findings = findings.into_inner().expect("nobody panics while it holds this");
-    findings.into_iter().min_by_key(|finding| finding.seed)
+    let mut findings = findings.into_inner().expect("nobody panics while it holds this");
+    findings.sort_by_key(|finding| finding.seed);
+    findings
 }
 
 /// One seed: its steps, then everything must drain. One in sixteen is run twice and must decide the same twice.

@@ -119,7 +119,9 @@ impl SimWorker {
         if self.link == Link::Silent {
             return;
         }
-        self.acknowledge(task, attempt);
+        if self.ended.get(&task).is_some_and(|(lease, _)| lease.attempt == attempt) {
+            self.ended.remove(&task);
+        }
         if let Some(run) = self.runs.get_mut(&task) {
             if run.lease.attempt == attempt {
                 run.given_up = true;
@@ -130,9 +132,9 @@ impl SimWorker {
         }
     }
 
-    pub fn acknowledge(&mut self, task: TaskId, attempt: u32) {
-        if self.ended.get(&task).is_some_and(|(lease, _)| lease.attempt == attempt) {
-            self.ended.remove(&task);
+    pub fn acknowledge(&mut self, lease: Held) {
+        if self.ended.get(&lease.task).is_some_and(|(ended, _)| *ended == lease) {
+            self.ended.remove(&lease.task);
         }
     }
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use runyard_core::config::Config;
-use runyard_core::event::{Admit, Answer, Command, Event, Idempotency, Report};
+use runyard_core::event::{Admit, Answer, Command, Event, Held, Idempotency, Report};
 use runyard_core::hash::mix;
 use runyard_core::ids::{TaskId, Ticket, Token};
 use runyard_core::now::Now;
@@ -117,7 +117,8 @@ impl World {
         // Time that nobody was here counts as far as the wall clock shows it.
         self.wall_ahead_ms = now.wall_ms.saturating_sub(now.steady_ms);
         self.steady_ms = now.steady_ms;
-        self.oracle.advance(now);
+        // What was not worth a commit is forgotten, the time of the last ticks included.
+        self.oracle.now = now;
         self.yard = Some(yard);
         self.plant();
         (self.again, self.wake_ms) = (true, Some(self.steady_ms));
@@ -277,7 +278,7 @@ impl World {
             _ => (worker, attempt, token),
         };
         let (worker, attempt, token) = lease;
-        let held = runyard_core::event::Held { task, attempt, token };
+        let held = Held { task, attempt, token };
         // A lease that lives is reported on by its worker only: this one must not guess right.
         let row = self.oracle.rows.get(&task);
         let is_live = row.is_some_and(|row| row.attempt == attempt && row.state.lease().is_some_and(|l| l.token == token));
@@ -384,7 +385,7 @@ impl World {
     fn tick(&mut self, events: &mut Vec<Event>) {
         let now = self.now();
         let forecast = self.oracle.foresee(now, events);
-        let ends: Vec<(usize, TaskId, u32)> = events.iter().filter_map(|event| self.end_of(event)).collect();
+        let ends: Vec<(usize, Held)> = events.iter().filter_map(|event| self.end_of(event)).collect();
         let result = self.yard_mut().tick(now, events);
         let committed = self.tap.committed();
         let is_lost = result.is_err() && committed.is_empty();
@@ -401,8 +402,8 @@ impl World {
                 let keeps = self.yard().core().keeps();
                 self.oracle.check_commands(&forecast, &ticked, &applied, &keeps);
                 self.oracle.merge_keys(&applied);
-                for (worker, task, attempt) in ends {
-                    self.workers[worker].acknowledge(task, attempt);
+                for (worker, lease) in ends {
+                    self.workers[worker].acknowledge(lease);
                 }
                 self.note(&ticked);
                 self.let_out(ticked);
@@ -454,12 +455,12 @@ impl World {
     }
 
     /// The attempt whose end this event reports, and the worker that waits for the acknowledgement.
-    fn end_of(&self, event: &Event) -> Option<(usize, TaskId, u32)> {
+    fn end_of(&self, event: &Event) -> Option<(usize, Held)> {
         match event {
             Event::Report { report: Report::Started | Report::Alive, .. } => None,
-            Event::Report { worker, task, attempt, .. } => {
+            Event::Report { worker, task, attempt, token, .. } => {
                 let at = self.workers.iter().position(|other| other.id() == *worker)?;
-                Some((at, *task, *attempt))
+                Some((at, Held { task: *task, attempt: *attempt, token: *token }))
             }
             _ => None,
         }
@@ -479,13 +480,17 @@ impl World {
                     worker.start(now_ms, start, self.mood, &mut self.rng);
                 }
                 Command::Stop { worker, task, attempt, token, .. } => {
-                    let lease = runyard_core::event::Held { task, attempt, token };
+                    let lease = Held { task, attempt, token };
                     let worker = self.workers.iter_mut().find(|other| other.id() == worker);
                     let worker = worker.expect("a stop names a worker that joined");
                     worker.stop(now_ms, lease, &mut self.rng, &mut self.inbox);
                 }
                 Command::Revoke { worker, task, attempt } => {
-                    if let Some(worker) = self.workers.iter_mut().find(|other| other.id() == worker) {
+                    // Refused for its token alone: that is for the impostor, not for the worker that holds the lease.
+                    let row = self.oracle.rows.get(&task).filter(|row| row.attempt == attempt);
+                    let lease = row.and_then(|row| row.state.lease()).filter(|lease| lease.worker == worker);
+                    let worker = self.workers.iter_mut().find(|other| other.id() == worker);
+                    if let (Some(worker), None) = (worker, lease) {
                         worker.revoke(now_ms, task, attempt, &mut self.rng);
                     }
                 }

@@ -105,7 +105,7 @@ fn only_the_named_classes_are_retried() {
 fn a_retry_beyond_the_deadline_fails_at_once() {
     let scene = Scene::new();
     let mut body = failing(json!({"backoffMs": 600_000}));
-    body["deadline"] = json!(crate::scene::from_now(60_000));
+    body["deadline"] = json!(crate::scene::from_now(20_000));
     let task = scene.ends_as("failed", &scene.submit(body));
     assert_eq!(n(&task["attempts"]), 1);
     assert!(ms(&task["finishedAt"]) < ms(&task["deadline"]), "{task:#}");

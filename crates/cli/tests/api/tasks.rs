@@ -33,8 +33,8 @@ fn lists_are_newest_first_and_filtered() {
     assert_eq!(ids("agent=b"), [third.clone(), second.clone()]);
     assert_eq!(ids("state=completed").len(), 3);
     assert_eq!(ids("state=completed,%20failed").len(), 4);
-    assert_eq!(ids("agent=b&state=completed"), [second.clone()]);
-    assert_eq!(ids("priority=high"), [second.clone()]);
+    assert_eq!(ids("agent=b&state=completed"), [second.as_str()]);
+    assert_eq!(ids("priority=high"), [second.as_str()]);
     assert_eq!(ids("lane=cron"), [third]);
     assert_eq!(ids(&format!("batch={batch}")), members);
     assert_eq!(ids("kind=http"), Vec::<String>::new());

@@ -149,7 +149,8 @@ impl Server {
         let mut own = vec![("host", self.address.as_str()), ("content-length", &length)];
         own.extend((!body.is_empty()).then_some(("content-type", "application/json")));
         let has = |wanted: &str| headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted));
-        own.retain(|(own, _)| !has(own) && !(*own == "content-length" && has("transfer-encoding")));
+        let is_chunked = has("transfer-encoding");
+        own.retain(|(own, _)| !(has(own) || is_chunked && *own == "content-length"));
         own.iter().chain(headers).for_each(|(name, value)| request.push_str(&format!("{name}: {value}\r\n")));
         request.push_str("\r\n");
         stream.write_all(request.as_bytes()).ok()?;

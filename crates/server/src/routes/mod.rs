@@ -11,6 +11,7 @@ mod health;
 mod keys;
 mod logs;
 mod openapi;
+mod parents;
 mod settings;
 mod stats;
 mod stream;

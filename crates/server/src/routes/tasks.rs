@@ -19,6 +19,7 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::extract::{Body, Params, TaskPath, parsed, parsed_list};
+use super::parents::name_parents;
 use crate::access::Caller;
 use crate::app::App;
 use crate::clock;
@@ -190,7 +191,10 @@ pub async fn retry(
     responses((status = 200, description = "Each gate, and its place in line", body = ExplainView)))]
 pub async fn explain(State(app): State<Arc<App>>, TaskPath(id): TaskPath) -> Result<Json<ExplainView>, Error> {
     match app.handle.ask(|ticket| Event::Explain { ticket, task: id }).await? {
-        Answer::Explained(Some(explanation)) => Ok(Json(view::explain_view(&explanation))),
+        Answer::Explained(Some(mut explanation)) => {
+            name_parents(&app, &mut explanation).await?;
+            Ok(Json(view::explain_view(&explanation)))
+        }
         Answer::Explained(None) => Err(not_found(id)),
         _ => Err(unexpected()),
     }
