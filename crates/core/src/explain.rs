@@ -87,7 +87,7 @@ impl Core {
                 limit: Some(0),
                 since_ms: Some(task.created_at),
                 opens_at_ms: None,
-                detail: format!("{} parents have not completed", task.n_deps_open).into(),
+                detail: format!("{} of its parents did not complete yet", task.n_deps_open).into(),
                 ..GateView::named("dependencies", Text::default())
             });
         }

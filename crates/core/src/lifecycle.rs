@@ -53,11 +53,14 @@ impl Core {
         match to {
             State::Queued { .. } => self.enqueue(flow, id),
             State::Running(lease) => self.set_timers(id, lease),
-            _ if to.phase().is_terminal() => self.ended(now, id, flow, from.phase()),
             _ => {}
         }
         self.move_dues(id, old_dues);
         self.tell(now, id, flow, from.phase(), why);
+        // After its own final event: a batch is finished when everyone could have heard of its last member.
+        if to.phase().is_terminal() {
+            self.ended(now, id, flow, from.phase());
+        }
     }
 
     fn write_state(&mut self, now: Now, id: TaskId, to: State, why: &Why) {
