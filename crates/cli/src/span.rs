@@ -1,4 +1,4 @@
-//! Lengths of time and moments, as people write and read them.
+//! Lengths of time, moments and parts of a whole, as people write and read them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -86,6 +86,11 @@ pub fn short(ms: u64) -> String {
         3600..86_400 => format!("{}h{:02}m", seconds / 3600, seconds % 3600 / 60),
         _ => format!("{}d{:02}h", seconds / 86_400, seconds % 86_400 / 3600),
     }
+}
+
+/// A part of a whole, 0.0 to 1.0.
+pub fn percent(fraction: f64) -> String {
+    format!("{:.0} %", fraction * 100.0)
 }
 
 /// How long ago, or how long still.

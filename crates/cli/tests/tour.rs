@@ -3,6 +3,7 @@
 mod yard;
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use yard::Yard;
@@ -138,6 +139,11 @@ fn lanes_and_agents_are_paused_and_resumed() {
     assert_eq!(yard.json(&["lanes", "main"])["limit"], 5);
     yard.out(0, &["agents", "default", "--max-inflight", "3", "--weight", "2"]);
     assert_eq!(yard.json(&["agents", "default"])["maxInflight"], 3);
+    let table = yard.out(0, &["agents", "default", "--max-priority", "high"]);
+    let columns = |line: &str| line.split("  ").map(str::trim).filter(|it| !it.is_empty()).map(str::to_owned).collect();
+    let [head, row]: [Vec<String>; 2] = table.lines().map(columns).collect::<Vec<_>>().try_into().expect("two lines");
+    let value = |name: &str| row[head.iter().position(|column| column == name).expect(name)].as_str();
+    assert_eq!((value("LIMIT"), value("WEIGHT"), value("MAX PRIORITY")), ("3", "2", "high"), "{table}");
 }
 
 #[test]
@@ -161,7 +167,9 @@ fn a_backup_is_written_while_serving() {
     yard.out(0, &["submit", "--kind", "noop"]);
     let file = yard.home().join("copy.db");
     yard.out(0, &["backup", file.to_str().expect("UTF-8")]);
-    assert!(std::fs::metadata(&file).expect("it is there").len() > 0);
+    let written = std::fs::metadata(&file).expect("it is there");
+    assert!(written.len() > 0);
+    assert_eq!(written.permissions().mode() & 0o777, 0o600, "it holds payloads and results");
 }
 
 #[test]
@@ -188,6 +196,27 @@ fn events_are_watched_as_they_happen() {
     watch.kill().expect("it runs");
     watch.wait().expect("it ends");
     assert!(line.contains("task.completed") && line.contains(&id), "{line}");
+}
+
+#[test]
+fn progress_is_watched_in_words() {
+    let yard = Yard::start();
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_runyard"))
+        .args(["watch", "--type", "task.queued,task.progress", "--after", "0-0"])
+        .env("RUNYARD_DATA", yard.data())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut lines = BufReader::new(watch.stdout.take().expect("it is piped")).lines();
+    // Progress is only sent live: once the first event is here, the watch listens.
+    yard.out(0, &["submit", "--kind", "noop"]);
+    lines.next().expect("a line").expect("readable");
+    let report = r#"::runyard:: {"progress": 0.25, "message": "page 1 of 4"}"#;
+    let id = yard.out(0, &["submit", "--", "echo", report]);
+    let line = lines.by_ref().map_while(Result::ok).find(|line| line.contains("task.progress")).expect("progress");
+    watch.kill().expect("it runs");
+    watch.wait().expect("it ends");
+    assert!(line.ends_with(&format!(" task.progress   {id} 25 % page 1 of 4")), "{line}");
 }
 
 #[test]

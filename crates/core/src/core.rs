@@ -401,6 +401,9 @@ impl Core {
     }
 
     fn later(&self, now: Now) -> Now {
+        if self.has_bug(crate::planted::Bug::WallClockBack) {
+            return Now { steady_ms: now.steady_ms.max(self.meta.now.steady_ms), ..now };
+        }
         Now { wall_ms: now.wall_ms.max(self.meta.now.wall_ms), steady_ms: now.steady_ms.max(self.meta.now.steady_ms) }
     }
 

@@ -8,6 +8,7 @@ use crate::ids::TaskId;
 use crate::lifecycle::Why;
 use crate::line::Candidate;
 use crate::now::{Now, SteadyMs};
+use crate::planted::Bug;
 use crate::slab::{FlowIx, GateIx};
 use crate::task::{Class, Lease, State, Tier};
 
@@ -49,7 +50,7 @@ impl Core {
         if self.n_starts < self.n_starts_at_aged + u64::from(self.config.aged_one_in.max(1)) {
             return None;
         }
-        let best = self.best()?;
+        let best = self.best().filter(|_| !self.has_bug(Bug::AgingDropped))?;
         for (age, flow) in self.longest_waits(now) {
             let Some(oldest) = self.oldest_of(flow) else {
                 // Not known in memory: the next refill reads it. Until then the flow is served in its usual order.
@@ -89,13 +90,18 @@ impl Core {
 
     /// Starts one task of the flow, or parks the flow at the gate that is closed to it. True when something started.
     fn try_flow(&mut self, now: Now, ix: FlowIx, turn: Turn, out: &mut Vec<Command>) -> bool {
-        let head = self.flows[ix].window.first().map(|(_, id)| id);
+        let head = match self.has_bug(Bug::RankIgnored) {
+            true => self.flows[ix].window.iter().min_by_key(|(spot, _)| spot.seq),
+            false => self.flows[ix].window.first(),
+        };
+        let head = head.map(|(_, id)| id);
         let task = match turn {
             Turn::Head => head,
             Turn::Aged => self.oldest_of(ix),
         };
         let task = task.expect("a flow in line has a head");
-        if self.entry(task).task.deadline.is_some_and(|deadline| deadline <= now.wall_ms) {
+        let is_late = self.entry(task).task.deadline.is_some_and(|deadline| deadline <= now.wall_ms);
+        if is_late && !self.has_bug(Bug::DeadlineNotCheckedAtPick) {
             self.fail(now, task, Class::Deadline, "deadline exceeded while queued", "deadline");
             return false;
         }
@@ -189,6 +195,9 @@ impl Core {
     }
 
     fn take_rates(&mut self, now: Now, ix: FlowIx) {
+        if self.has_bug(Bug::RateNotTaken) {
+            return;
+        }
         for &gate in self.flows[ix].gates.iter() {
             let gate = &mut self.gates[gate];
             if let (Some(rate), GateKey::Named(name)) = (&mut gate.rate, &gate.key) {

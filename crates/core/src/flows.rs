@@ -12,6 +12,7 @@ use crate::ids::{FlowId, TaskId, WorkerId};
 use crate::line::{Candidate, Membership, Spot, Standing};
 use crate::name::Name;
 use crate::now::{Now, SteadyMs};
+use crate::planted::Bug;
 use crate::slab::{AgentIx, FlowIx, GateIx};
 use crate::task::{State, Task, Tier};
 use crate::window::{REFILL_ROWS_MAX, WINDOW_FLOW_MAX, Window};
@@ -155,6 +156,7 @@ impl Core {
 
     /// Limit, pause and rate of one gate from the configuration in force.
     pub(crate) fn gate_configure(&mut self, ix: GateIx) {
+        let has_one_more = self.has_bug(Bug::LimitOffByOne);
         let config = &self.config;
         let gate = &mut self.gates[ix];
         gate.paused = None;
@@ -185,6 +187,9 @@ impl Core {
                 }
             }
             GateKey::Worker(shape) => gate.has_room = self.fleet.has_room(self.meta.now.steady_ms, shape, None),
+        }
+        if has_one_more {
+            gate.limit = gate.limit.map(|limit| limit + 1);
         }
     }
 
@@ -312,7 +317,7 @@ impl Core {
         let share = self.window_share();
         let flow = &self.flows[ix];
         let is_low = flow.window.len() <= share / 4;
-        if !flow.is_complete() && is_low {
+        if !flow.is_complete() && is_low && !self.has_bug(Bug::HungerNotNoted) {
             self.hungry.insert(ix);
         } else {
             self.hungry.remove(&ix);
@@ -491,7 +496,8 @@ impl Core {
     pub(crate) fn wake_keepers(&mut self, gate: GateIx) {
         let keepers: Vec<FlowIx> = self.gates[gate].kept.keys().copied().collect();
         for ix in keepers {
-            if matches!(self.flows[ix].stand, Stand::Parked(_)) {
+            // One whose head is just leaving is stood anew by whoever takes it out.
+            if matches!(self.flows[ix].stand, Stand::Parked(_)) && !self.flows[ix].window.is_empty() {
                 self.stand(ix, Stand::Ready);
             }
         }
@@ -505,6 +511,8 @@ impl Core {
             for gate in gates {
                 self.gates[gate].unkeep(ix);
                 self.gate_changed(gate);
+                // Free for others who keep here, though not for everyone.
+                self.wake_keepers(gate);
             }
         }
         if n == 0 {

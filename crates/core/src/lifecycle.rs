@@ -10,10 +10,11 @@ use std::cmp::Reverse;
 
 use crate::core::{Core, Timer};
 use crate::event::{Due, HappeningKind, ParentEnd, Release, Subject, TaskFacts};
-use crate::gate::Holder;
+use crate::gate::{GateKey, Holder};
 use crate::ids::TaskId;
 use crate::line::Standing;
 use crate::now::{Clock, Now};
+use crate::planted::Bug;
 use crate::slab::{AgentIx, FlowIx};
 use crate::task::{Class, Delay, Failure, Lease, Phase, State, Stop, Text, Wait};
 use crate::trail::{Step, StepKind};
@@ -126,18 +127,19 @@ impl Core {
         self.flow_lost_task(flow);
         let task = &self.entry(id).task;
         let (phase, has_children, has_place, batch) = (task.phase(), task.has_children, task.has_place, task.batch);
-        if has_children {
+        if has_children && !self.has_bug(Bug::ReleaseLost) {
             let ended = if phase == Phase::Completed { ParentEnd::Well } else { ParentEnd::Badly };
             self.add_release(Release::Parent { parent: id, ended });
         }
         let Some(batch_id) = batch else { return };
+        let gives_place = has_place && !self.has_bug(Bug::BatchPlaceLeaked);
         let batch = self.touch_batch(batch_id);
         match phase {
             Phase::Completed => batch.n_completed += 1,
             Phase::Failed => batch.n_failed += 1,
             _ => batch.n_cancelled += 1,
         }
-        if has_place {
+        if gives_place {
             batch.n_places -= 1;
         }
         let is_over = batch.n_ended() == batch.n_total;
@@ -218,6 +220,9 @@ impl Core {
         let holder = self.holder(id, flow, lease);
         let gates = std::mem::take(&mut self.entry_mut(id).gates);
         for &gate in gates.iter() {
+            if self.has_bug(Bug::SlotNotReleased) && matches!(self.gates[gate].key, GateKey::Lane(_)) {
+                continue;
+            }
             let held = self.gates[gate].holders.remove(&holder);
             assert!(held, "task {id:?} holds a slot of {:?}", self.gates[gate].key);
             self.gates[gate].n_stopping -= u32::from(lease.stop.is_some());
@@ -228,7 +233,7 @@ impl Core {
         let used_ms = now.steady_ms.saturating_sub(lease.since_ms);
         let agent = self.flows[flow].agent;
         self.agent_restands(agent, |standing| standing.service_ms += used_ms);
-        for &gate in gates.iter() {
+        for &gate in gates.iter().filter(|_| !self.has_bug(Bug::WakeUpLost)) {
             self.gate_changed(gate);
             self.wake_keepers(gate);
             self.gate_drop_if_unused(gate);
@@ -246,6 +251,9 @@ impl Core {
         let old_service_ms = standing.service_ms;
         standing.load = self.agent_load(ix);
         change(&mut standing);
+        if self.has_bug(Bug::FairnessTieBroken) {
+            standing = Standing { service_ms: old_service_ms, served: 0, ..standing };
+        }
         if standing.service_ms != old_service_ms && self.service.remove(&(old_service_ms, ix)) {
             self.service.insert((standing.service_ms, ix));
         }
@@ -428,6 +436,9 @@ impl Core {
             Phase::Cancelled => (HappeningKind::TaskCancelled, run_ms()),
             Phase::Waiting | Phase::Scheduled | Phase::Assigned | Phase::Rejected => return,
         };
+        if kind.is_final() && self.has_bug(Bug::FinalEventTwice) {
+            self.tell_one(now, kind, id, flow, Why::default(), elapsed_ms);
+        }
         self.tell_one(now, kind, id, flow, why, elapsed_ms);
     }
 

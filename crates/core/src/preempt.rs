@@ -10,6 +10,7 @@ use crate::fleet::{fits, subtract};
 use crate::gate::GateKey;
 use crate::ids::{TaskId, WorkerId};
 use crate::now::Now;
+use crate::planted::Bug;
 use crate::slab::{FlowIx, GateIx};
 use crate::task::{Stop, Tier};
 
@@ -28,7 +29,10 @@ impl Core {
     /// Makes room for as many waiting tasks of this critical flow as it can, one keep for each.
     pub(crate) fn preempt(&mut self, now: Now, ix: FlowIx, out: &mut Vec<Command>) {
         while u64::from(self.flows[ix].n_keeps) < self.flows[ix].n_queued {
-            let Some(plan) = self.plan(now, ix) else { return };
+            let Some(mut plan) = self.plan(now, ix) else { return };
+            if self.has_bug(Bug::KeepForgotten) {
+                plan = Plan { victims: plan.victims, ..Plan::default() };
+            }
             for &gate in &plan.gates {
                 self.gates[gate].keep(ix);
                 self.gate_changed(gate);

@@ -7,6 +7,7 @@ use crate::hash::mix;
 use crate::ids::{TaskId, Ticket, Token, WorkerId};
 use crate::lifecycle::Why;
 use crate::now::Now;
+use crate::planted::Bug;
 use crate::submit::STOPPING_FOR_CANCEL;
 use crate::task::{Class, Delay, Failure, Lease, Retry, State, Stop, Task, Text};
 use crate::trail::StepKind;
@@ -38,6 +39,9 @@ impl Core {
     fn live_lease(&self, worker: WorkerId, id: TaskId, attempt: u32, token: Token) -> Option<Lease> {
         let task = &self.tasks.get(&id)?.task;
         let lease = *task.state.lease()?;
+        if self.has_bug(Bug::StaleTokenTaken) {
+            return Some(lease);
+        }
         (task.attempt == attempt && lease.token == token && lease.worker == worker).then_some(lease)
     }
 
@@ -72,7 +76,8 @@ impl Core {
         if let Report::Failed { fault: Fault::Worker, .. } = report {
             self.cool(now, lease.worker);
         }
-        match lease.stop {
+        let is_overridden = self.has_bug(Bug::CancelOverridden) && matches!(report, Report::Completed { .. });
+        match lease.stop.filter(|_| !is_overridden) {
             Some(stop) => self.stopped(now, id, stop),
             None => self.ended_by_itself(now, id, report),
         }
@@ -164,8 +169,9 @@ impl Core {
                 self.retry(now, id, class, message, wait_ms.min(self.config.quota_wait_ms_max));
             }
             _ => {
+                let retries_max = policy.retry.max_retries + u32::from(self.has_bug(Bug::RetryOverMax));
                 let task = &mut self.entry_mut(id).task;
-                if task.retries_used >= policy.retry.max_retries {
+                if task.retries_used >= retries_max {
                     return self.fail(now, id, class, message, "no retries left");
                 }
                 task.retries_used += 1;
@@ -177,8 +183,9 @@ impl Core {
 
     /// A loss has a ledger of its own, so that a crash-looping task ends, and goes back without delay.
     fn attempt_lost(&mut self, now: Now, id: TaskId, message: Text) {
+        let counts = !self.has_bug(Bug::LossNotCounted);
         let task = &mut self.entry_mut(id).task;
-        task.n_lost += 1;
+        task.n_lost += u32::from(counts);
         let n = task.n_lost;
         if n >= self.config.lost_max {
             return self.fail(now, id, Class::Lost, message, format!("lost {n} times"));
@@ -313,6 +320,7 @@ impl Core {
         if let Some(&gate) = self.gate_by_key.get(&crate::gate::GateKey::Global) {
             self.gate_configure(gate);
             self.gate_changed(gate);
+            self.wake_keepers(gate);
         }
         if admit == Admit::Stopping {
             let held: Vec<TaskId> = self.held().map(|task| task.id).collect();

@@ -14,7 +14,8 @@ use crate::ids::{BatchId, FlowId, TaskId, Ticket};
 use crate::lifecycle::Why;
 use crate::name::Name;
 use crate::now::Now;
-use crate::task::{Class, Delay, OnDependencyFailure, Phase, State, Stop, Task, Text, Wait};
+use crate::planted::Bug;
+use crate::task::{Class, Delay, OnDependencyFailure, Phase, State, Stop, Task, Text};
 use crate::trail::{Step, StepKind, Trail};
 use crate::write::Insert;
 
@@ -84,7 +85,8 @@ impl Core {
         for (n, item) in items.iter().enumerate() {
             let repeated = item.idempotency.as_ref().and_then(|key| keys.get(&(&key.agent, &key.key)).copied());
             // The key of the whole submission names the whole: an item cannot have it too.
-            let is_own = item.idempotency.as_ref().zip(own).is_some_and(|(a, b)| (&a.agent, &a.key) == (&b.agent, &b.key));
+            let is_own =
+                item.idempotency.as_ref().zip(own).is_some_and(|(a, b)| (&a.agent, &a.key) == (&b.agent, &b.key));
             let verdict = match repeated {
                 _ if is_own => Err(Refusal::KeyReused { key: key_name(item) }),
                 Some(first) => repeat_of(&items[first], &verdicts[first], item),
@@ -300,34 +302,14 @@ impl Core {
         let mut trail = Trail::default();
         trail.push(Step { kind: StepKind::Created, detail: 0, attempt: 0, at_ms: now.wall_ms });
         Task {
-            id: item.id,
-            seq,
-            flow,
             rank: item.rank,
             batch,
             policy: item.policy,
-            state: State::Waiting(Wait::Dependencies),
-            reason: Text::default(),
-            attempt: 0,
-            n_runs: 0,
-            retries_used: 0,
-            n_lost: 0,
-            n_quota: 0,
-            n_preempted: 0,
-            n_deps_open: 0,
-            has_children: false,
-            has_place: false,
-            error: None,
-            worker: None,
-            created_at: now.wall_ms,
             run_at: item.run_at.or(item.delay_ms.map(|delay_ms| now.wall_ms.saturating_add(delay_ms))),
             deadline: item.deadline,
             dependency_deadline: item.dependency_timeout_ms.map(|ms| now.wall_ms.saturating_add(ms)),
-            queued_at: None,
-            assigned_at: None,
-            started_at: None,
-            finished_at: None,
             trail,
+            ..Task::new(item.id, seq, flow, now.wall_ms)
         }
     }
 
@@ -368,7 +350,9 @@ impl Core {
     }
 
     fn add_key(&mut self, row: IdempotencyRow) {
-        self.tick.keys.insert((row.key.agent.clone(), row.key.key.clone()), row.clone());
+        if !self.has_bug(Bug::KeyOverlayIgnored) {
+            self.tick.keys.insert((row.key.agent.clone(), row.key.key.clone()), row.clone());
+        }
         self.tick.keys_new.push(row);
     }
 

@@ -342,6 +342,40 @@ pub struct Task {
 }
 
 impl Task {
+    /// A task that nothing has happened to yet.
+    pub fn new(id: TaskId, seq: u64, flow: FlowId, created_at: WallMs) -> Task {
+        Task {
+            id,
+            seq,
+            flow,
+            rank: 0,
+            batch: None,
+            policy: Policy::default(),
+            state: State::Waiting(Wait::Dependencies),
+            reason: Text::default(),
+            attempt: 0,
+            n_runs: 0,
+            retries_used: 0,
+            n_lost: 0,
+            n_quota: 0,
+            n_preempted: 0,
+            n_deps_open: 0,
+            has_children: false,
+            has_place: false,
+            error: None,
+            worker: None,
+            created_at,
+            run_at: None,
+            deadline: None,
+            dependency_deadline: None,
+            queued_at: None,
+            assigned_at: None,
+            started_at: None,
+            finished_at: None,
+            trail: Trail::default(),
+        }
+    }
+
     pub fn phase(&self) -> Phase {
         self.state.phase()
     }

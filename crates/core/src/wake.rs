@@ -75,6 +75,7 @@ impl Core {
             Timer::Rate(gate) => {
                 if self.gates.contains(gate) {
                     self.gate_changed(gate);
+                    self.wake_keepers(gate);
                     self.arm_rate(now, gate);
                 }
             }

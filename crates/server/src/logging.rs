@@ -25,7 +25,9 @@ pub enum Error {
 /// Sets the process's log up, on standard error. A second call (tests start many servers) changes nothing.
 pub fn init(log: &Log) -> Result<(), Error> {
     let filter = EnvFilter::try_new(&log.level).map_err(|source| Error::Level { level: log.level.clone(), source })?;
-    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    // <https://no-color.org>: any value that is not empty turns colours off.
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let colours = std::io::stderr().is_terminal() && !no_color;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     let _ = match log.format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),

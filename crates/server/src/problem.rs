@@ -200,10 +200,7 @@ pub fn refusal_problem(refusal: &Refusal) -> Problem {
             field: Some("deadline".into()),
             ..plain(400, "deadline_passed", "the deadline is already past".into())
         },
-        Refusal::Invalid { code, field, message } => {
-            let field = Some(field.to_string()).filter(|field| !field.is_empty());
-            Problem { field, ..plain(400, code, message.to_string()) }
-        }
+        Refusal::Invalid { code, field, message } => field_problem(code, field, message),
     }
 }
 
@@ -235,12 +232,15 @@ fn change_problem(refusal: &ChangeRefusal) -> Problem {
 }
 
 fn invalid_problem(invalid: &Invalid) -> Problem {
-    let field = Some(invalid.field.clone()).filter(|field| !field.is_empty());
-    let detail = match &field {
-        Some(field) => format!("{field}: {}", invalid.message),
-        None => invalid.message.clone(),
-    };
-    Problem { field, ..plain(400, invalid.code, detail) }
+    field_problem(invalid.code, &invalid.field, &invalid.message)
+}
+
+/// The detail names the field too: people often see nothing else of a problem.
+fn field_problem(code: &str, field: &str, message: &str) -> Problem {
+    if field.is_empty() {
+        return plain(400, code, message.to_owned());
+    }
+    Problem { field: Some(field.to_owned()), ..plain(400, code, format!("{field}: {message}")) }
 }
 
 fn plain(status: u16, code: &str, detail: String) -> Problem {

@@ -223,21 +223,7 @@ pub fn step_view(step: Step) -> StepView {
 }
 
 pub fn event_view(id: String, happening: &Happening) -> EventView {
-    let mut view = EventView {
-        id,
-        kind: happening.kind.as_str().to_owned(),
-        at: Timestamp(happening.at_ms),
-        task: None,
-        agent: None,
-        lane: None,
-        task_kind: None,
-        priority: None,
-        batch: None,
-        attempt: None,
-        class: None,
-        reason: None,
-        data: None,
-    };
+    let mut view = EventView { id: Some(id), ..bare_event(happening.kind.as_str(), happening.at_ms) };
     match &happening.subject {
         Subject::Task(facts) => add_facts(&mut view, facts),
         Subject::Batch(batch) => {
@@ -256,6 +242,34 @@ pub fn event_view(id: String, happening: &Happening) -> EventView {
         Subject::Config => {}
     }
     view
+}
+
+/// Not in the log, so it has no id: a client that comes back goes on behind the last event that has one.
+pub fn progress_event(kind: &str, at_ms: u64, event: runyard_worker::ProgressEvent) -> EventView {
+    EventView {
+        task: Some(Id(event.task.0)),
+        attempt: Some(event.attempt),
+        data: Some(json!(wire_progress(event.progress)).into()),
+        ..bare_event(kind, at_ms)
+    }
+}
+
+fn bare_event(kind: &str, at_ms: u64) -> EventView {
+    EventView {
+        id: None,
+        kind: kind.to_owned(),
+        at: Timestamp(at_ms),
+        task: None,
+        agent: None,
+        lane: None,
+        task_kind: None,
+        priority: None,
+        batch: None,
+        attempt: None,
+        class: None,
+        reason: None,
+        data: None,
+    }
 }
 
 fn add_facts(view: &mut EventView, facts: &TaskFacts) {

@@ -237,9 +237,13 @@ async fn a_full_queue_is_429_with_both_numbers() {
     ]});
     let items = yard.post("/v1/batches", mixed).await.json()["tasks"].clone();
     assert_eq!(items[0]["error"]["code"], "queue_full", "{items}");
-    assert_eq!(items[1]["error"]["code"], "parent_refused", "{items}");
+    let orphan = &items[1]["error"];
+    assert_eq!((&orphan["code"], &orphan["field"]), (&json!("parent_refused"), &json!("tasks[1].dependsOn")), "{items}");
+    assert_eq!((&orphan["parent"], &orphan["detail"]), (&json!("#p"), &json!("it depends on #p, which was refused")));
     assert!(items[2]["id"].is_string(), "{items}");
-    assert_eq!(items[3]["error"]["field"], "tasks[3].timeoutMs", "{items}");
+    let invalid = &items[3]["error"];
+    assert_eq!(invalid["field"], "tasks[3].timeoutMs", "{items}");
+    assert!(invalid["detail"].as_str().is_some_and(|text| text.starts_with("tasks[3].timeoutMs: must be")), "{items}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -284,6 +284,7 @@ impl Oracle {
             Some(Stop::NotStarted) => {
                 task.phase() == Phase::Assigned && lease.since_ms + self.config.assign_timeout_ms <= now.steady_ms
             }
+            Some(Stop::Shutdown) => self.admit == Admit::Stopping,
             _ => false,
         }
     }

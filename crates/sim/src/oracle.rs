@@ -41,6 +41,7 @@ pub struct Oracle {
     pub n_starts_since_aged: u64,
     counts: BTreeMap<CountKey, CountDelta>,
     told_ms: u64,
+    stored_now: Now,
 }
 
 pub struct FlowShadow {
@@ -95,6 +96,7 @@ impl Oracle {
             n_starts_since_aged: 0,
             counts: BTreeMap::new(),
             told_ms: 0,
+            stored_now: Now::default(),
         }
     }
 
@@ -105,7 +107,10 @@ impl Oracle {
 
     /// Everything in memory was dropped and read again: workers are known by their leases only, and slots are taken
     /// anew on the way that is in force now.
-    pub fn recovered(&mut self) {
+    pub fn recovered(&mut self, now: Now) {
+        // Times that were seen and not stored are forgotten too.
+        self.now = self.stored_now;
+        self.advance(now);
         self.workers.clear();
         // The count of starts begins anew with the core.
         self.n_starts_since_aged = u64::from(u32::MAX);
@@ -139,6 +144,7 @@ impl Oracle {
 
     pub fn apply(&mut self, writes: &WriteSet) -> Applied {
         assert_eq!(writes.meta.now, self.now, "the clocks that were stored are the greatest that were seen");
+        self.stored_now = writes.meta.now;
         let mut applied = Applied::default();
         for row in &writes.flows_put {
             let shadow = self.flows.entry(row.id).or_insert_with(|| FlowShadow {

@@ -117,8 +117,6 @@ impl World {
         // Time that nobody was here counts as far as the wall clock shows it.
         self.wall_ahead_ms = now.wall_ms.saturating_sub(now.steady_ms);
         self.steady_ms = now.steady_ms;
-        // What was not worth a commit is forgotten, the time of the last ticks included.
-        self.oracle.now = now;
         self.yard = Some(yard);
         self.plant();
         (self.again, self.wake_ms) = (true, Some(self.steady_ms));
@@ -366,7 +364,7 @@ impl World {
         self.oracle.admit = Admit::Open;
         self.pass(self.rng.clone().below(3000));
         self.open();
-        self.oracle.recovered();
+        self.oracle.recovered(self.now());
     }
 
     // ── The loop ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -441,7 +439,7 @@ impl World {
     fn recover(&mut self) {
         let now = self.now();
         self.yard_mut().recover(now).expect("memory is readable");
-        self.oracle.recovered();
+        self.oracle.recovered(now);
         self.inbox.retain(|event| !matches!(event, Event::Submit(_)));
         for worker in &mut self.workers {
             if worker.link == Link::Up {

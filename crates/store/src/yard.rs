@@ -18,6 +18,7 @@ use runyard_core::event::{Admit, Answer, Command, Event, Happening, Release, Res
 use runyard_core::explain::Ahead;
 use runyard_core::ids::TaskId;
 use runyard_core::now::Now;
+use runyard_core::planted::Bug;
 use runyard_core::task::{Phase, Task};
 use runyard_core::write::{Needs, Rows, WriteSet};
 
@@ -195,7 +196,11 @@ impl Yard {
         if writes.is_empty() {
             return Ok(None);
         }
-        self.store.commit(writes).map(Some)
+        let result = self.store.commit(writes).map(Some);
+        if result.is_err() && self.core.has_bug(Bug::EffectBeforeCommit) {
+            return Ok(None);
+        }
+        result
     }
 
     /// Payloads are not in memory; those of tasks that were queued for a while are read now, in one go.

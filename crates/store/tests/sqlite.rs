@@ -88,6 +88,19 @@ fn a_backup_is_a_store_of_its_own() {
 }
 
 #[test]
+fn a_backup_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::new(Box::new(open(dir.path())));
+    fixture.insert([task(1)]);
+    let to = dir.path().join("copy.db");
+    // Left by a backup that was cut short, readable by all.
+    std::fs::write(dir.path().join("copy.db.part"), "half of a database").unwrap();
+    fixture.reader().backup(&to).unwrap();
+    assert_eq!(std::fs::metadata(&to).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
 fn a_backup_can_be_made_while_commits_go_on() {
     let dir = tempfile::tempdir().unwrap();
     let mut fixture = Fixture::new(Box::new(open(dir.path())));

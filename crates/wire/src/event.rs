@@ -9,8 +9,10 @@ use crate::{Class, Id, Json, Priority, Timestamp};
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EventView {
-    /// `seq-index`: events are in commit order. Send it as Last-Event-ID to go on behind it.
-    pub id: String,
+    /// `seq-index`: events are in commit order. Send it as Last-Event-ID to go on behind it. Absent where an event is
+    /// not in the log but only sent live, as progress is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
     /// Its name, such as `task.completed`.
     #[serde(rename = "type")]
     pub kind: String,
@@ -43,7 +45,7 @@ pub struct EventView {
     /// Why, where there is something to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Anything else: a batch's counts, a worker's name.
+    /// Anything else: a batch's counts, a worker's name, a task's progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Json>,
 }
@@ -85,4 +87,17 @@ pub enum LogStream {
     Stderr,
     /// The runner's own word, such as that output was cut.
     Note,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_that_is_only_sent_live_has_no_id() {
+        let text = r#"{"type":"task.progress","at":"2026-01-01T00:00:00.000Z","attempt":1,"data":{"fraction":0.5}}"#;
+        let event: EventView = serde_json::from_str(text).unwrap();
+        assert_eq!((&event.id, event.kind.as_str()), (&None, "task.progress"));
+        assert_eq!(serde_json::to_string(&event).unwrap(), text);
+    }
 }

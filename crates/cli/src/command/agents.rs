@@ -73,8 +73,18 @@ fn print(agents: &[AgentView]) -> Result<()> {
         out::note("no agents yet: they appear with their first task");
         return Ok(());
     }
-    let mut table =
-        out::table(&["AGENT", "QUEUED", "RUNNING", "LIMIT", "WEIGHT", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"]);
+    let mut table = out::table(&[
+        "AGENT",
+        "QUEUED",
+        "RUNNING",
+        "LIMIT",
+        "WEIGHT",
+        "MAX PRIORITY",
+        "PAUSED",
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+    ]);
     for agent in agents {
         let counts = &agent.counts;
         table.add_row(vec![
@@ -83,6 +93,7 @@ fn print(agents: &[AgentView]) -> Result<()> {
             out::number(counts.running),
             out::number(agent.max_inflight.map_or("–".to_owned(), |limit| limit.to_string())),
             out::number(agent.weight),
+            agent.max_priority.map_or("–", Priority::as_str).into(),
             (if agent.paused { "paused" } else { "" }).into(),
             out::number(counts.completed),
             out::number(counts.failed),

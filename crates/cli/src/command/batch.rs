@@ -108,7 +108,9 @@ fn note_refused(batch: &BatchAnswer) -> Exit {
     let mut exit = Exit::Done;
     for (n, item) in batch.tasks.iter().enumerate() {
         if let BatchItem::Refused { error } = item {
-            out::note(format!("error: tasks[{n}]: {}", Error::Refused(error.clone())));
+            let place = format!("tasks[{n}]");
+            let place = if error.detail.starts_with(&place) { String::new() } else { format!("{place}: ") };
+            out::note(format!("error: {place}{}", Error::Refused(error.clone())));
             exit = Exit::Refused;
         }
     }

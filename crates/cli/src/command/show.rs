@@ -6,7 +6,7 @@ use crate::cli::Shared;
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::out;
-use crate::span::{from_now, short};
+use crate::span::{from_now, percent, short};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -54,13 +54,13 @@ impl Lines {
         self.maybe("reason", Some(&status.reason).filter(|reason| !reason.is_empty()));
         self.maybe("error", status.error.as_ref().map(|error| format!("{} ({})", error.message, error.class)));
         self.maybe("result", status.result.as_ref().map(Json::as_str));
-        self.add("attempts", format!("{}, {} retries left", status.attempts, status.retries_left));
+        self.add("attempts", attempts(status.attempts, status.retries_left));
         self.maybe("worker", status.worker.as_ref());
         self.maybe("ran", status.execution_ms.map(short));
         self.maybe("batch", status.batch_id);
         self.maybe("retry of", status.retry_of);
         let progress = status.progress.as_ref();
-        self.maybe("progress", progress.and_then(|p| p.fraction).map(|part| format!("{:.0} %", part * 100.0)));
+        self.maybe("progress", progress.and_then(|p| p.fraction).map(percent));
         self.maybe("doing", progress.and_then(|p| p.message.clone()));
     }
 
@@ -108,6 +108,10 @@ impl Lines {
     }
 }
 
+fn attempts(n: u32, left: u32) -> String {
+    format!("{n}, {left} {} left", if left == 1 { "retry" } else { "retries" })
+}
+
 fn print_steps(steps: &[StepView]) -> Result<()> {
     if steps.is_empty() {
         return Ok(());
@@ -121,4 +125,16 @@ fn print_steps(steps: &[StepView]) -> Result<()> {
         out::line(format!("  {since:<9} {}{attempt}{detail}", step.step))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_retry_is_not_many() {
+        assert_eq!(attempts(3, 1), "3, 1 retry left");
+        assert_eq!(attempts(1, 0), "1, 0 retries left");
+        assert_eq!(attempts(1, 3), "1, 3 retries left");
+    }
 }

@@ -1,6 +1,6 @@
 //! `runyard watch`: the event stream, a line for each event.
 
-use runyard_wire::{EventView, Id, Json};
+use runyard_wire::{EventView, Id, Json, Progress};
 use serde::Deserialize;
 
 use crate::cli::Shared;
@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::out;
 use crate::patience::Patience;
-use crate::span::short;
+use crate::span::{percent, short};
 use crate::sse::SseEvent;
 
 #[derive(clap::Args)]
@@ -121,9 +121,21 @@ pub fn describe(event: &EventView) -> String {
         add(reason.clone());
     }
     if let Some(data) = &event.data {
-        add(elapsed(event, data).unwrap_or_else(|| data.as_str().to_owned()));
+        add(progress(event, data).or_else(|| elapsed(event, data)).unwrap_or_else(|| data.as_str().to_owned()));
     }
+    // Names are padded to stand in a column, also where nothing follows.
+    line.truncate(line.trim_end().len());
     line
+}
+
+/// How far a task is and what it does, in its own words.
+fn progress(event: &EventView, data: &Json) -> Option<String> {
+    if event.kind != "task.progress" {
+        return None;
+    }
+    let Progress { fraction, message } = data.read().ok()?;
+    let parts = [fraction.map(percent), message];
+    Some(parts.into_iter().flatten().collect::<Vec<_>>().join(" "))
 }
 
 /// How long a task waited before this start, or ran before this end; `None` when the data is about something else.
@@ -162,5 +174,26 @@ mod tests {
             line,
             "10:20:30.400 task.retrying   00000000-0000-0000-0000-000000000001 a/main/http attempt 2 [quota] 429 (ran 1.5s)"
         );
+    }
+
+    #[test]
+    fn progress_is_said_in_words() {
+        let said = |data: &str| {
+            let event = format!(
+                r#"{{"type":"task.progress","at":"2026-01-01T10:20:30.400Z",
+                "task":"00000000-0000-0000-0000-000000000001","attempt":1,"data":{data}}}"#
+            );
+            describe(&serde_json::from_str(&event).unwrap())
+        };
+        let line = "10:20:30.400 task.progress   00000000-0000-0000-0000-000000000001";
+        assert_eq!(said(r#"{"fraction":0.5,"message":"page 5 of 10"}"#), format!("{line} 50 % page 5 of 10"));
+        assert_eq!(said(r#"{"message":"warming up"}"#), format!("{line} warming up"));
+        assert_eq!(said("{}"), line);
+    }
+
+    #[test]
+    fn nothing_follows_a_name_that_says_it_all() {
+        let event = r#"{"id":"1-0","type":"config.changed","at":"2026-01-01T10:20:30.400Z"}"#;
+        assert_eq!(describe(&serde_json::from_str(event).unwrap()), "10:20:30.400 config.changed");
     }
 }

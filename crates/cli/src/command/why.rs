@@ -43,6 +43,8 @@ fn explain(view: &ExplainView) -> Vec<String> {
 fn gate_lines(gate: &GateView, width: usize) -> Vec<String> {
     let mark = if gate.open { out::paint("✓ open  ", 32) } else { out::paint("✗ closed", 31) };
     let full = match (gate.current, gate.limit) {
+        // Workers have no one number for how full they are: the detail says which of them lack what.
+        _ if gate.kind == "worker" => String::new(),
         (Some(current), Some(limit)) => format!("{current}/{limit}"),
         (Some(current), None) => format!("{current}, no limit"),
         (None, Some(limit)) => format!("limit {limit}"),
@@ -69,12 +71,19 @@ fn place(view: &ExplainView) -> Option<String> {
         (n, false) => format!("{n} tasks of its flow go before it"),
         (n, true) => format!("at least {n} tasks of its flow go before it"),
     };
-    let next = match place.next_served {
-        Some(id) if id == view.task => "; it is served next".to_owned(),
-        Some(id) => format!("; served next: {id}"),
-        None => String::new(),
-    };
+    let next = place.next_served.map(|id| next_served(view, id)).unwrap_or_default();
     Some(format!("place: {ahead}{next}"))
+}
+
+/// Who is next means little while a gate is shut for all, so the gate is named with it.
+fn next_served(view: &ExplainView, next: Id) -> String {
+    let closed = view.gates.iter().find(|gate| !gate.open);
+    match closed {
+        Some(gate) if next == view.task => format!("; it is the first to go when {} opens", title(gate)),
+        Some(gate) => format!("; the first to go when {} opens is {next}", title(gate)),
+        None if next == view.task => "; it is served next".to_owned(),
+        None => format!("; served next: {next}"),
+    }
 }
 
 #[cfg(test)]
@@ -117,8 +126,41 @@ mod tests {
                 "  ✓ open    global     3/1000",
                 "  ✗ closed  lane main  1/1; full",
                 "              held by 00000000-0000-0000-0000-000000000002",
-                "place: 2 tasks of its flow go before it; served next: 00000000-0000-0000-0000-000000000003",
+                "place: 2 tasks of its flow go before it; the first to go when lane main opens is \
+                 00000000-0000-0000-0000-000000000003",
             ]
+        );
+    }
+
+    #[test]
+    fn a_task_behind_a_shut_gate_is_not_said_to_be_served() {
+        let worker = |open: bool, detail: &str| GateView {
+            kind: "worker".into(),
+            name: "gpu".into(),
+            open,
+            current: Some(1),
+            detail: detail.into(),
+            ..GateView::default()
+        };
+        let mut view = ExplainView {
+            task: Id(1),
+            state: TaskState::Queued,
+            reason: String::new(),
+            summary: String::new(),
+            gates: vec![worker(false, "no worker offers kind gpu")],
+            place: Some(PlaceInLine { ahead: 0, at_least: false, next_served: Some(Id(1)) }),
+        };
+        assert_eq!(
+            explain(&view)[1..],
+            [
+                "  ✗ closed  worker gpu  no worker offers kind gpu",
+                "place: it is the first of its flow; it is the first to go when worker gpu opens",
+            ]
+        );
+        view.gates = vec![worker(true, "")];
+        assert_eq!(
+            explain(&view)[1..],
+            ["  ✓ open    worker gpu", "place: it is the first of its flow; it is served next"]
         );
     }
 }

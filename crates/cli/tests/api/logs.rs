@@ -42,7 +42,7 @@ fn a_follower_sees_each_line_as_it_is_written_and_ends_with_the_task() {
     assert_eq!(plain.line().as_deref(), Some("first"));
     let (_, place, line) = events.sse().unwrap();
     assert_eq!(line["text"], "first");
-    assert_eq!(scene.state(&id), "running");
+    scene.until_state(&id, "running");
     std::fs::write(&go, "").unwrap();
     assert_eq!(plain.line().as_deref(), Some("second"));
     assert_eq!(events.next_event()["text"], "second");

@@ -10,7 +10,7 @@ use runyard_core::batch::Batch;
 use runyard_core::event::{Accepted, Answer, Event, FirstAnswer, Refusal, Submission, SubmitMode};
 use runyard_core::ids::{BatchId, TaskId};
 use runyard_wire::{
-    BatchAnswer, BatchCounts, BatchItem, BatchRequest, BatchState, BatchView, Id, TaskRequest, Timestamp,
+    BatchAnswer, BatchCounts, BatchItem, BatchRequest, BatchState, BatchView, Id, Problem, TaskRequest, Timestamp,
 };
 
 use super::extract::{BATCH_BODY_BYTES_MAX, BatchPath, Body};
@@ -51,10 +51,7 @@ pub async fn create(
         }
         Answer::Refused(refusal) => Err(Error::Refused(refusal)),
         Answer::Replayed(FirstAnswer::Batch { id, tasks }) => {
-            let item = |(task, phase): (TaskId, _)| BatchItem::Accepted {
-                id: Id(task.0),
-                state: view::state(phase),
-            };
+            let item = |(task, phase): (TaskId, _)| BatchItem::Accepted { id: Id(task.0), state: view::state(phase) };
             Ok(replayed(created(id, tasks.into_iter().map(item).collect())))
         }
         _ => Err(unexpected()),
@@ -85,20 +82,31 @@ fn batch_items<'a>(
     mode: SubmitMode,
     named: impl Fn(TaskId) -> Option<&'a str>,
 ) -> Result<Vec<BatchItem>, Error> {
-    let item = |item: Result<Accepted, Refusal>| match (item, mode) {
+    let item = |(at, item): (usize, Result<Accepted, Refusal>)| match (item, mode) {
         (Ok(accepted), _) => Ok(BatchItem::Accepted { id: Id(accepted.id.0), state: view::state(accepted.phase) }),
         (Err(refusal), SubmitMode::Partial) => {
-            let parent = if let Refusal::ParentRefused { parent } = &refusal { named(*parent) } else { None };
-            let mut error = refusal_problem(&refusal);
-            if let Some(parent) = parent {
-                error.detail = format!("it depends on {parent}, which was refused");
-                error.extra.insert("parent".into(), parent.into());
-            }
-            Ok(BatchItem::Refused { error: Box::new(error) })
+            let error = Box::new(item_problem(at, &refusal, &named));
+            Ok(BatchItem::Refused { error })
         }
         (Err(refusal), SubmitMode::All) => Err(Error::Refused(refusal)),
     };
-    items.into_iter().map(item).collect()
+    items.into_iter().enumerate().map(item).collect()
+}
+
+/// The problem of one item, with its field and its parent as the request has them.
+fn item_problem<'a>(at: usize, refusal: &Refusal, named: impl Fn(TaskId) -> Option<&'a str>) -> Problem {
+    let mut problem = refusal_problem(refusal);
+    // What the intake refused says already where it stands in the request; the scheduler does not know.
+    if !matches!(refusal, Refusal::Invalid { .. }) {
+        problem.field = problem.field.map(|field| format!("tasks[{at}].{field}"));
+    }
+    if let Refusal::ParentRefused { parent } = refusal
+        && let Some(parent) = named(*parent)
+    {
+        problem.detail = format!("it depends on {parent}, which was refused");
+        problem.extra.insert("parent".into(), parent.into());
+    }
+    problem
 }
 
 fn created(id: BatchId, tasks: Vec<BatchItem>) -> Response {

@@ -32,7 +32,7 @@ impl<S: Send + Sync, T: DeserializeOwned, const MAX: usize> FromRequest<S> for B
             return Err(Error::UnsupportedMediaType);
         }
         let bytes = body_bytes(request, MAX).await?;
-        let value = runyard_wire::parse(&bytes)?;
+        let value = object(&bytes)?;
         Ok(Body { value, bytes })
     }
 }
@@ -52,8 +52,16 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalB
         if !says_json {
             return Err(Error::UnsupportedMediaType);
         }
-        Ok(OptionalBody(runyard_wire::parse(&bytes)?))
+        Ok(OptionalBody(object(&bytes)?))
     }
+}
+
+/// Every body is an object. serde would also take a list of all the fields in their order, which nobody means.
+fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(Invalid::new("", "the body is a list; a JSON object is expected").into());
+    }
+    Ok(runyard_wire::parse(bytes)?)
 }
 
 async fn body_bytes(request: Request, max: usize) -> Result<Bytes, Error> {
@@ -84,11 +92,17 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
         let Query(value) = Query::try_from_uri(&parts.uri).map_err(|error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             let message = cause.unwrap_or_else(|| error.to_string());
-            let quoted = message.split('`').nth(1).unwrap_or("query").to_owned();
-            let field = message.split_once(':').map(|(field, _)| field).filter(|field| !field.contains(' '));
-            Invalid::new(field.map_or(quoted, str::to_owned), message)
+            query_error(&message)
         })?;
         Ok(Params(value))
+    }
+}
+
+/// The message begins with the parameter where it is known, and quotes it where it is missing or unknown.
+fn query_error(message: &str) -> Invalid {
+    match message.split_once(": ").filter(|(field, _)| !field.contains(' ')) {
+        Some((field, message)) => Invalid::new(field, message),
+        None => Invalid::new(message.split('`').nth(1).unwrap_or("query"), message),
     }
 }
 
@@ -148,4 +162,32 @@ pub fn parsed<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, In
 pub fn parsed_list<T: FromStr<Err: Display>>(field: &str, text: Option<&str>) -> Result<Vec<T>, Invalid> {
     let parts = text.unwrap_or("").split(',').map(str::trim).filter(|part| !part.is_empty());
     parts.map(|part| parsed(field, part)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Page {
+        #[serde(rename = "limit")]
+        _limit: Option<u32>,
+    }
+
+    async fn problem_of(query: &str) -> runyard_wire::Problem {
+        let request = axum::http::Request::builder().uri(format!("/?{query}")).body(()).unwrap();
+        let (mut parts, ()) = request.into_parts();
+        let refused = Params::<Page>::from_request_parts(&mut parts, &()).await.err().expect("it is refused");
+        crate::problem::problem(&refused)
+    }
+
+    #[tokio::test]
+    async fn a_bad_parameter_is_named_once() {
+        let unknown = problem_of("limt=1").await;
+        assert_eq!(unknown.field.as_deref(), Some("limt"));
+        assert_eq!(unknown.detail, "limt: unknown field `limt`, expected `limit`");
+        let bad = problem_of("limit=many").await;
+        assert_eq!((bad.field.as_deref(), bad.detail.as_str()), (Some("limit"), "limit: invalid digit found in string"));
+    }
 }

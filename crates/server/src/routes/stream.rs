@@ -8,8 +8,6 @@ use std::sync::Arc;
 use axum::response::sse::Event as SseEvent;
 use runyard_core::event::{Happening, Subject, TaskFacts};
 use runyard_core::ids::{BatchId, TaskId};
-use runyard_wire::{Id, Timestamp};
-use serde_json::json;
 use tokio::sync::{broadcast, mpsc};
 
 use crate::app::App;
@@ -171,19 +169,13 @@ impl Pump {
         Ok(())
     }
 
-    /// Not in the log, so it has no id: a client that comes back goes on behind the last event that has one.
     async fn send_progress(&self, event: runyard_worker::ProgressEvent) -> Result<(), Gone> {
         if !self.filter.matches_progress(event.task) {
             return Ok(());
         }
-        let body = json!({
-            "type": PROGRESS,
-            "at": Timestamp(clock::wall_ms()),
-            "task": Id(event.task.0),
-            "attempt": event.attempt,
-            "data": view::wire_progress(event.progress),
-        });
-        let event = SseEvent::default().event(PROGRESS).data(body.to_string());
+        let view = view::progress_event(PROGRESS, clock::wall_ms(), event);
+        let body = serde_json::to_string(&view).expect("an event is plain data");
+        let event = SseEvent::default().event(PROGRESS).data(body);
         self.to.send(event).await.map_err(|_| Gone)
     }
 }

@@ -10,7 +10,7 @@ use runyard_core::flow::{FlowKey, Place, Resources, Shape};
 use runyard_core::ids::{FlowId, TaskId, Token, WorkerId};
 use runyard_core::name::Blob;
 use runyard_core::now::Now;
-use runyard_core::task::{Lease, Policy, State, Task, Tier};
+use runyard_core::task::{Lease, State, Task, Tier};
 use runyard_core::trail::{Step, StepKind, Trail};
 use runyard_core::write::{CountDelta, CountKey, FlowRow, Insert, Meta, Update, WriteSet};
 
@@ -103,34 +103,13 @@ fn task(seq: u64, now: Now) -> Task {
         trail.push(Step { kind, detail: 0, attempt: 1, at_ms: now.wall_ms });
     }
     Task {
-        id: id(seq),
-        seq,
-        flow: FlowId(1),
-        rank: 0,
-        batch: None,
-        policy: Policy::default(),
         state: State::Assigned(Lease { worker, token: Token(seq << 32), order: seq, since_ms: 0, stop: None }),
-        reason: "".into(),
         attempt: 1,
-        n_runs: 0,
-        retries_used: 0,
-        n_lost: 0,
-        n_quota: 0,
-        n_preempted: 0,
-        n_deps_open: 0,
-        has_children: false,
-        has_place: false,
-        error: None,
         worker: Some(worker),
-        created_at: now.wall_ms,
-        run_at: None,
-        deadline: None,
-        dependency_deadline: None,
         queued_at: Some(now.wall_ms),
         assigned_at: Some(now.wall_ms),
-        started_at: None,
-        finished_at: None,
         trail,
+        ..Task::new(id(seq), seq, FlowId(1), now.wall_ms)
     }
 }
 

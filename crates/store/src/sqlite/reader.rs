@@ -1,5 +1,6 @@
 //! Readers for everyone but the tick loop: a few read-only connections, lent for one call each.
 
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex};
 
@@ -155,6 +156,7 @@ impl Reader for Readers {
         let mut part = to.as_os_str().to_owned();
         part.push(".part");
         let part = PathBuf::from(part);
+        new_private_file(&part).map_err(failed)?;
         self.with(|db| {
             let mut copy = Connection::open(&part).doing("writing the backup")?;
             Backup::new(db, &mut copy).and_then(|backup| backup.step(-1)).doing("writing the backup")?;
@@ -163,6 +165,16 @@ impl Reader for Readers {
         std::fs::File::open(&part).and_then(|file| file.sync_all()).map_err(failed)?;
         std::fs::rename(&part, to).map_err(failed)
     }
+}
+
+/// An empty file that only its owner may read: payloads and results go into it, and the directory need not be private.
+/// SQLite takes an empty file for a new database. What an earlier backup left half-written is begun anew.
+fn new_private_file(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map(drop)
 }
 
 fn doc_at(row: &Row<'_>) -> Result<TaskDoc> {

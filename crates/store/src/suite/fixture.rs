@@ -8,8 +8,7 @@ use runyard_core::flow::{FlowKey, Place, Resources, Shape};
 use runyard_core::ids::{BatchId, FlowId, TaskId, Token, WorkerId};
 use runyard_core::name::Blob;
 use runyard_core::now::Now;
-use runyard_core::task::{Lease, Phase, Policy, State, Task, Tier};
-use runyard_core::trail::Trail;
+use runyard_core::task::{Lease, Phase, State, Task, Tier};
 use runyard_core::write::{Insert, Meta, Update, WriteSet};
 
 use crate::store::{Purge, Reader, Result, Store, TaskDoc};
@@ -89,36 +88,7 @@ pub fn batch_id(n: u64) -> BatchId {
 
 /// Queued in flow 1, created at `seq` milliseconds.
 pub fn task(seq: u64) -> Task {
-    Task {
-        id: id(seq),
-        seq,
-        flow: FlowId(1),
-        rank: 0,
-        batch: None,
-        policy: Policy::default(),
-        state: State::Queued { since_ms: 5 },
-        reason: "".into(),
-        attempt: 0,
-        n_runs: 0,
-        retries_used: 0,
-        n_lost: 0,
-        n_quota: 0,
-        n_preempted: 0,
-        n_deps_open: 0,
-        has_children: false,
-        has_place: false,
-        error: None,
-        worker: None,
-        created_at: seq,
-        run_at: None,
-        deadline: None,
-        dependency_deadline: None,
-        queued_at: None,
-        assigned_at: None,
-        started_at: None,
-        finished_at: None,
-        trail: Trail::default(),
-    }
+    Task { state: State::Queued { since_ms: 5 }, ..Task::new(id(seq), seq, FlowId(1), seq) }
 }
 
 pub fn in_state(state: State, task: Task) -> Task {
