@@ -132,7 +132,8 @@ fn lanes_and_agents_are_paused_and_resumed() {
     let yard = Yard::start();
     yard.out(0, &["lanes", "main", "--pause"]);
     let id = yard.out(0, &["submit", "--kind", "noop"]);
-    assert!(yard.out(0, &["why", &id]).contains("paused"));
+    let why = yard.out(0, &["why", &id]);
+    assert!(why.contains("paused") && why.ends_with("it is the first to go when lane main opens"), "{why}");
     assert_eq!(yard.json(&["show", &id])["state"], "queued");
     yard.out(0, &["lanes", "main", "--resume", "--limit", "5"]);
     yard.out(0, &["wait", &id]);
@@ -211,8 +212,8 @@ fn progress_is_watched_in_words() {
     // Progress is only sent live: once the first event is here, the watch listens.
     yard.out(0, &["submit", "--kind", "noop"]);
     lines.next().expect("a line").expect("readable");
-    let report = r#"::runyard:: {"progress": 0.25, "message": "page 1 of 4"}"#;
-    let id = yard.out(0, &["submit", "--", "echo", report]);
+    let report = r#"echo '{"progress": 0.25, "message": "page 1 of 4"}' >> "$RUNYARD_REPORT""#;
+    let id = yard.out(0, &["submit", "--shell", report]);
     let line = lines.by_ref().map_while(Result::ok).find(|line| line.contains("task.progress")).expect("progress");
     watch.kill().expect("it runs");
     watch.wait().expect("it ends");

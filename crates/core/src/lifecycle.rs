@@ -233,7 +233,10 @@ impl Core {
         let used_ms = now.steady_ms.saturating_sub(lease.since_ms);
         let agent = self.flows[flow].agent;
         self.agent_restands(agent, |standing| standing.service_ms += used_ms);
-        for &gate in gates.iter().filter(|_| !self.has_bug(Bug::WakeUpLost)) {
+        for &gate in gates.iter() {
+            if self.has_bug(Bug::WakeUpLost) {
+                continue;
+            }
             self.gate_changed(gate);
             self.wake_keepers(gate);
             self.gate_drop_if_unused(gate);

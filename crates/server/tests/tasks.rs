@@ -238,7 +238,11 @@ async fn a_full_queue_is_429_with_both_numbers() {
     let items = yard.post("/v1/batches", mixed).await.json()["tasks"].clone();
     assert_eq!(items[0]["error"]["code"], "queue_full", "{items}");
     let orphan = &items[1]["error"];
-    assert_eq!((&orphan["code"], &orphan["field"]), (&json!("parent_refused"), &json!("tasks[1].dependsOn")), "{items}");
+    assert_eq!(
+        (&orphan["code"], &orphan["field"]),
+        (&json!("parent_refused"), &json!("tasks[1].dependsOn")),
+        "{items}"
+    );
     assert_eq!((&orphan["parent"], &orphan["detail"]), (&json!("#p"), &json!("it depends on #p, which was refused")));
     assert!(items[2]["id"].is_string(), "{items}");
     let invalid = &items[3]["error"];

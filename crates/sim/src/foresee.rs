@@ -68,6 +68,9 @@ impl Oracle {
     pub fn foresee(&mut self, now: Now, events: &[Event]) -> Forecast {
         self.advance(now);
         let mut forecast = Forecast::default();
+        if std::mem::take(&mut self.is_stopping_anew) {
+            self.stop_all(&mut forecast);
+        }
         for event in events {
             self.foresee_one(event, &mut forecast);
         }
@@ -144,9 +147,7 @@ impl Oracle {
             Event::Admit { admit, .. } => {
                 self.admit = *admit;
                 if *admit == Admit::Stopping {
-                    for task in self.held.keys().copied().collect::<Vec<_>>() {
-                        self.stop(task, Stop::Shutdown, forecast);
-                    }
+                    self.stop_all(forecast);
                 }
             }
             _ => {}
@@ -188,6 +189,10 @@ impl Oracle {
             CancelAnswer::Ended
         };
         forecast.cancels.insert(ticket, (id, Some(answer)));
+    }
+
+    fn stop_all(&self, forecast: &mut Forecast) {
+        self.held.keys().for_each(|&task| self.stop(task, Stop::Shutdown, forecast));
     }
 
     /// The first stop fixes what comes after; only a cancel overrides it.
@@ -517,12 +522,15 @@ impl Oracle {
                     let is_stopping = row.attempt == *attempt && row.stop().is_some();
                     // Its end may have come in the same tick as the wish to stop it.
                     let is_over = forecast.tasks.get(task).is_some_and(|foreseen| !foreseen.fates.is_empty());
+                    let before = applied.changed.iter().find(|(id, _)| id == task).and_then(|(_, old)| old.as_ref());
+                    let is_over = is_over || before.is_some_and(|old| old.stop() == Some(Stop::NotStarted));
                     assert!(is_stopping || is_over, "the stop of {task:?} is committed");
                     // Asked for again after a recovery, it is nobody's victim any more.
                     let is_first = applied.changed.iter().any(|(id, old)| {
                         id == task && old.as_ref().and_then(Task::stop) != Some(Stop::Preempted)
                     });
                     if is_first && *stop == Stop::Preempted && row.stop() == Some(Stop::Preempted) {
+                        if std::env::var("DBG").is_ok() { for c in &ticked.commands { if let Command::Start(st)=c { eprintln!("start {:?} {:?}", st.task, self.key_of(&self.rows[&st.task])); } else { eprintln!("{c:?}"); } } for (id,old) in &applied.changed { eprintln!("{id:?} {:?} -> {:?} {:?}", old.as_ref().map(|o| o.state), self.rows[id].state, self.key_of(&self.rows[id])); } eprintln!("keeps {keeps:?} now {:?} cfg {:?}", self.now, self.config); }
                         self.check_victim(row, keeps);
                     }
                 }
@@ -569,7 +577,7 @@ impl Oracle {
             KeptAt::Worker(id) => Some(*id) == worker,
         };
         let is_kept = keeps.iter().any(|keep| keep.flow.tier == Tier::Critical && frees(keep));
-        assert!(is_kept, "{:?} is preempted and its slot is kept for nobody", row.id);
+        assert!(is_kept, "{:?} of {key:?} is preempted and its slot is kept for nobody: {keeps:?}", row.id);
     }
 
     fn check_answers(&mut self, forecast: &Forecast, ticked: &Ticked, applied: &Applied) {

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod run;
+pub mod scenario;
 pub mod world;
 
 pub mod arithmetic;

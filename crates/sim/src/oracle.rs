@@ -42,6 +42,8 @@ pub struct Oracle {
     counts: BTreeMap<CountKey, CountDelta>,
     told_ms: u64,
     stored_now: Now,
+    /// The core was dropped while everything was to stop: it asks for that again, before the next events.
+    pub is_stopping_anew: bool,
 }
 
 pub struct FlowShadow {
@@ -97,6 +99,7 @@ impl Oracle {
             counts: BTreeMap::new(),
             told_ms: 0,
             stored_now: Now::default(),
+            is_stopping_anew: false,
         }
     }
 
@@ -110,6 +113,7 @@ impl Oracle {
     pub fn recovered(&mut self, now: Now) {
         // Times that were seen and not stored are forgotten too.
         self.now = self.stored_now;
+        self.is_stopping_anew = self.admit == Admit::Stopping;
         self.advance(now);
         self.workers.clear();
         // The count of starts begins anew with the core.

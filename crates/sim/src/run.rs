@@ -7,6 +7,7 @@ use std::sync::{Mutex, Once};
 
 use runyard_core::planted::Bug;
 
+use crate::scenario;
 use crate::world::World;
 
 #[derive(Clone, Debug)]
@@ -105,6 +106,9 @@ fn life(seed: u64, n_steps: u64, bug: Option<Bug>, is_recorded: bool) -> Result<
             world.step();
         }
         world.drain();
+        if seed.is_multiple_of(8) {
+            scenario::play(seed, bug);
+        }
     });
     let step = world.as_ref().map_or(0, |world| world.n_steps);
     lived.map_err(|what| Finding { seed, step, what })?;

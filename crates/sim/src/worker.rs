@@ -46,6 +46,8 @@ pub enum Mood {
     Wild,
     /// Everything ends well and soon.
     Calm,
+    /// Everything begins at once, ends well, and takes exactly so many milliseconds.
+    Even(u64),
 }
 
 impl SimWorker {
@@ -192,9 +194,10 @@ impl SimWorker {
 
 impl Run {
     fn new(now_ms: u64, start: &Start, mood: Mood, rng: &mut Rng) -> Run {
-        let start_ms = now_ms + rng.below(40);
+        let start_ms = now_ms + if let Mood::Even(_) = mood { 0 } else { rng.below(40) };
         let (end_ms, end) = match mood {
             Mood::Calm => (start_ms + rng.below(100), Report::Completed { result: None }),
+            Mood::Even(ms) => (start_ms + ms, Report::Completed { result: None }),
             Mood::Wild => (start_ms + run_ms(rng), end(rng)),
         };
         // Some never say that they began; their end tells of both.

@@ -29,6 +29,8 @@ pub struct World {
     pub inbox: Vec<Event>,
     pub mood: Mood,
     pub n_steps: u64,
+    /// What was started, in order.
+    pub starts: Vec<TaskId>,
     yard: Option<Yard>,
     tap: Tap,
     /// The wall clock is steady time plus this; it jumps.
@@ -71,6 +73,7 @@ impl World {
             inbox: Vec::new(),
             mood: Mood::Wild,
             n_steps: 0,
+            starts: Vec::new(),
             yard: None,
             tap: Tap::default(),
             wall_ahead_ms,
@@ -470,6 +473,7 @@ impl World {
         for command in ticked.commands {
             match command {
                 Command::Start(start) => {
+                    self.starts.push(start.task);
                     self.old_leases.push((start.worker, start.task, start.attempt, start.token));
                     let surplus = self.old_leases.len().saturating_sub(40);
                     self.old_leases.drain(..surplus);

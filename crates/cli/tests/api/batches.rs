@@ -168,6 +168,8 @@ fn a_batch_never_runs_more_at_once_than_its_parallelism() {
     let finals: Vec<&Value> = events.iter().filter(|event| event["type"] == "batch.finished").collect();
     assert_eq!(finals.len(), 1);
     assert_eq!(finals[0]["data"], json!({"total": 9, "completed": 9, "failed": 0, "cancelled": 0}));
+    let place = |kind: &str| events.iter().rposition(|event| event["type"] == kind && event["batch"] == batch.as_str());
+    assert!(place("batch.finished") > place("task.completed"), "the batch ends after its last task");
 }
 
 /// How many were between start and end at once, at most.

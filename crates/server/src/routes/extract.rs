@@ -188,6 +188,9 @@ mod tests {
         assert_eq!(unknown.field.as_deref(), Some("limt"));
         assert_eq!(unknown.detail, "limt: unknown field `limt`, expected `limit`");
         let bad = problem_of("limit=many").await;
-        assert_eq!((bad.field.as_deref(), bad.detail.as_str()), (Some("limit"), "limit: invalid digit found in string"));
+        assert_eq!(
+            (bad.field.as_deref(), bad.detail.as_str()),
+            (Some("limit"), "limit: invalid digit found in string")
+        );
     }
 }
