@@ -9,6 +9,7 @@
 //! Crash-only: when a tick fails, everything memory believed is dropped and read again; whoever waited for an answer is
 //! told that the outcome is unknown; the worker presents what it holds and repeats the ends that were not acknowledged.
 
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -32,6 +33,9 @@ const EVENTS_PER_TICK: usize = 2048;
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Retention looks for old rows this often, and goes on at once while it finds any and nothing else is to do.
 const PURGE_EVERY: Duration = Duration::from_secs(60);
+/// Between two chunks of retention under load: a thousand rows each, so more than a busy server ends in that time.
+const PURGE_PAUSE_BUSY: Duration = Duration::from_millis(20);
+const RECOVER_PAUSE_MIN: Duration = Duration::from_millis(50);
 const RECOVER_PAUSE_MAX: Duration = Duration::from_secs(5);
 /// Beyond the worker's own grace, for reports of what it stopped.
 const STOP_MARGIN: Duration = Duration::from_secs(6);
@@ -95,7 +99,8 @@ impl Scheduler {
             observer: options.observer,
             n_held: n_held_sender,
             seen_at: Instant::now(),
-            purged_at: None,
+            purge_at: Instant::now(),
+            n_failed: 0,
         };
         let (store, config) = (options.store, options.config);
         let thread = std::thread::Builder::new()
@@ -142,8 +147,10 @@ struct Loop {
     observer: Box<dyn Observer>,
     n_held: watch::Sender<usize>,
     seen_at: Instant,
-    /// Not yet: what grew old while the server was down goes first, and a server that never lives a minute purges too.
-    purged_at: Option<Instant>,
+    /// At once: what grew old while the server was down goes first, and a server that never lives a minute purges too.
+    purge_at: Instant,
+    /// Recoveries since the last tick that went well.
+    n_failed: u32,
 }
 
 impl Loop {
@@ -175,9 +182,8 @@ impl Loop {
                 is_ready = true;
                 self.handle.set_readiness_from(Readiness::Recovering, Readiness::Ready);
             }
-            if is_idle && !again {
-                self.purge(&mut yard, clock.now());
-            }
+            let load = if is_idle && !again { Load::Idle } else { Load::Busy };
+            self.purge(&mut yard, clock.now(), load);
         }
     }
 
@@ -188,7 +194,7 @@ impl Loop {
     }
 
     fn until_purge(&self) -> Duration {
-        self.purged_at.map_or(Duration::ZERO, |at| PURGE_EVERY.saturating_sub(at.elapsed()))
+        self.purge_at.saturating_duration_since(Instant::now())
     }
 
     fn keep_alive(&mut self, events: &mut Vec<Event>) {
@@ -204,9 +210,10 @@ impl Loop {
         let tickets: Vec<Ticket> = events.iter().filter_map(ticket).collect();
         let ends: Vec<(TaskId, u32)> = events.iter().filter_map(end).collect();
         let began = Instant::now();
-        match yard.tick(clock.now(), events) {
+        match caught(|| yard.tick(clock.now(), events)) {
             Ok(ticked) => {
                 let took = began.elapsed();
+                self.n_failed = 0;
                 self.worker.acknowledge_all(ends);
                 let again = ticked.again;
                 self.let_out(ticked, n_events, took);
@@ -214,8 +221,8 @@ impl Loop {
                 self.n_held.send_if_modified(|n| std::mem::replace(n, n_held) != n_held);
                 again
             }
-            Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "a tick failed; recovering");
+            Err(reason) => {
+                tracing::error!(reason, "a tick failed; recovering");
                 events.clear();
                 self.handle.drop_answers(tickets);
                 self.recover(yard, clock);
@@ -260,11 +267,18 @@ impl Loop {
 
     fn recover(&mut self, yard: &mut Yard, clock: &Clock) {
         self.handle.set_readiness_from(Readiness::Ready, Readiness::Recovering);
-        let mut pause = Duration::from_millis(50);
-        while let Err(error) = yard.recover(clock.now()) {
-            tracing::error!(error = &error as &dyn std::error::Error, "the store cannot be reloaded; trying again");
-            std::thread::park_timeout(pause);
-            pause = (pause * 2).min(RECOVER_PAUSE_MAX);
+        loop {
+            // The first try is at once. What fails again and again (a full disk, a row that cannot be handled) is not
+            // worth a busy processor.
+            let pause = RECOVER_PAUSE_MIN * 2u32.pow(self.n_failed.min(10));
+            if self.n_failed > 0 {
+                std::thread::park_timeout(pause.min(RECOVER_PAUSE_MAX));
+            }
+            self.n_failed += 1;
+            match caught(|| yard.recover(clock.now())) {
+                Ok(()) => break,
+                Err(reason) => tracing::error!(reason, "the store cannot be reloaded; trying again"),
+            }
             if self.handle.is_closed() {
                 return;
             }
@@ -279,24 +293,49 @@ impl Loop {
         self.handle.tell_first(std::iter::once(joined).chain(self.worker.unacknowledged()));
     }
 
-    fn purge(&mut self, yard: &mut Yard, now: Now) {
+    /// One chunk of retention when its time has come. An idle loop goes on with the next at once; a busy one spreads them.
+    fn purge(&mut self, yard: &mut Yard, now: Now, load: Load) {
         if !self.until_purge().is_zero() {
             return;
         }
         let purge = (self.purge)();
-        match yard.store().purge(now, &purge) {
+        let pause = match yard.store().purge(now, &purge) {
             Ok(purged) => {
                 self.observer.purged(&purged.tasks);
-                if purged.rest == Rest::Done {
-                    self.purged_at = Some(Instant::now());
+                match (purged.rest, load) {
+                    (Rest::Done, _) => PURGE_EVERY,
+                    (Rest::More, Load::Idle) => Duration::ZERO,
+                    (Rest::More, Load::Busy) => PURGE_PAUSE_BUSY,
                 }
             }
             Err(error) => {
                 tracing::warn!(error = &error as &dyn std::error::Error, "retention could not delete old rows");
-                self.purged_at = Some(Instant::now());
+                PURGE_EVERY
             }
+        };
+        self.purge_at = Instant::now() + pause;
+    }
+}
+
+/// An error, or a panic, as one line: after either nothing that memory believed counts any more.
+fn caught<T>(work: impl FnOnce() -> runyard_store::store::Result<T>) -> Result<T, String> {
+    match std::panic::catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(error)) => {
+            let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
+            Err(causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
+        }
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+            Err(format!("panicked: {}", text.unwrap_or("no text")))
         }
     }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Load {
+    Idle,
+    Busy,
 }
 
 fn ticket(event: &Event) -> Option<Ticket> {
