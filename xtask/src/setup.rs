@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 /// (program that shows the package is there, Debian package)
-const NEEDS: [(&str, &str); 2] = [("cc", "gcc"), ("ar", "binutils")];
+const NEEDS: [(&str, &str); 3] = [("cc", "gcc"), ("ar", "binutils"), ("curl", "curl")];
 
 pub fn prepare() -> Result<(), String> {
     let missing: Vec<&str> =
