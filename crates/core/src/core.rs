@@ -60,11 +60,15 @@ pub struct Core {
     pub(crate) n_starts_at_aged: u64,
     /// Flows whose window should be read on.
     pub(crate) hungry: BTreeSet<FlowIx>,
+    /// Where the next refill goes on, so that a thousand busy flows cannot keep the others from being read.
+    pub(crate) hungry_from: FlowIx,
+    /// Something changed about workers: the next dispatch looks which parked shapes find room.
+    pub(crate) room_dirty: bool,
     /// Flows without live tasks, oldest first; the surplus is retired.
     pub(crate) idle: VecDeque<FlowIx>,
     /// A dispatch stopped at its bound with candidates left.
     pub(crate) unfinished: bool,
-    pub(crate) rejections: DetMap<Name, Rejections>,
+    pub(crate) rejections: Rejections,
     pub(crate) tick: Tick,
     #[cfg(feature = "planted")]
     pub planted: Option<crate::planted::Bug>,
@@ -176,10 +180,11 @@ pub(crate) struct BatchEntry {
     pub n_refs: u32,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
+/// Refusals recorded in the hour that runs.
+#[derive(Debug, Default)]
 pub(crate) struct Rejections {
     pub hour: u64,
-    pub n: u32,
+    pub by_agent: DetMap<Name, u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -325,16 +330,21 @@ impl Core {
         if self.has_work() {
             return Some(0);
         }
+        let given = now;
         let now = self.later(now);
         let steady = [self.steady_dues.first().map(|due| due.at_ms), self.timers.first().map(|timer| timer.0)];
         let steady = steady.into_iter().flatten().min().map(|at_ms| at_ms.saturating_sub(now.steady_ms));
-        let wall = self.wall_dues.first().map(|due| due.at_ms.saturating_sub(now.wall_ms));
+        let wall = self.wall_dues.first().map(|due| match due.at_ms.saturating_sub(now.wall_ms) {
+            0 => 0,
+            // A wall clock that was set back must first come there again: to be woken before that helps nobody.
+            _ => due.at_ms.saturating_sub(given.wall_ms),
+        });
         steady.into_iter().chain(wall).min()
     }
 
     /// Something is left to do that needs no outside event: another tick, at once.
     pub fn has_work(&self) -> bool {
-        self.unfinished || !self.releases.is_empty()
+        self.unfinished || self.room_dirty || !self.releases.is_empty() || !self.hungry.is_empty()
     }
 
     /// Releases to work off in this tick, those in `done` apart.
@@ -348,10 +358,14 @@ impl Core {
     }
 
     /// Reads that would let more start, or make the next due moments known.
-    pub fn wants(&self, flows_max: usize) -> Wants {
+    pub fn wants(&mut self, flows_max: usize) -> Wants {
         let mut wants = Wants::default();
         let share = self.window_share();
-        for &ix in self.hungry.iter().take(flows_max) {
+        let from = self.hungry_from;
+        let turn: Vec<FlowIx> =
+            self.hungry.range(from..).chain(self.hungry.range(..from)).take(flows_max).copied().collect();
+        self.hungry_from = turn.last().map_or(from, |last| last.next());
+        for ix in turn {
             let flow = &self.flows[ix];
             let after = flow.window.last().map(|(spot, _)| (spot.rank, spot.seq));
             wants.flows.push(FlowWant { flow: flow.id, after, limit: share });

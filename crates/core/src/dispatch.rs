@@ -22,6 +22,7 @@ const AGED_LOOKS: usize = 16;
 impl Core {
     pub(crate) fn dispatch(&mut self, now: Now, out: &mut Vec<Command>) {
         self.unfinished = false;
+        self.look_for_room();
         let mut n_starts = 0;
         for _ in 0..LOOKS_PER_DISPATCH {
             if n_starts == STARTS_PER_DISPATCH {
@@ -137,11 +138,14 @@ impl Core {
     }
 
     fn park(&mut self, now: Now, ix: FlowIx, gate: GateIx) {
+        if matches!(self.gates[gate].key, GateKey::Worker(_)) {
+            self.gates[gate].has_room = false;
+        }
         self.stand(ix, Stand::Parked(gate));
         self.arm_rate(now, gate);
         if matches!(self.gates[gate].key, GateKey::Worker(_)) && self.flows[ix].worker_since.is_none() {
             self.flows[ix].worker_since = Some(now.steady_ms);
-            self.timers.insert((now.steady_ms + RESERVE_AFTER_MS, Timer::Reserve(ix)));
+            self.timers.insert((now.steady_ms.saturating_add(RESERVE_AFTER_MS), Timer::Reserve(ix)));
         } else if !matches!(self.gates[gate].key, GateKey::Worker(_)) && self.flows[ix].n_keeps == 0 {
             // Something other than room holds it back: a worker kept for it would stand idle.
             self.unreserve(ix);
@@ -175,8 +179,7 @@ impl Core {
             // Flows that stay parked here are not looked at again before the rate opens.
             self.arm_rate(now, gate);
         }
-        self.room_used(worker, ix);
-        self.set_timer(id, now.steady_ms + self.config.assign_timeout_ms);
+        self.set_timer(id, now.steady_ms.saturating_add(self.config.assign_timeout_ms));
         let entry = self.entry(id);
         let key = &self.flows[ix].key;
         out.push(Command::Start(Start {
@@ -238,9 +241,15 @@ impl Core {
             .values_mut()
             .filter(|worker| worker.kept_for.is_none() && worker.unfit_ever(&shape).is_none())
             .max_by_key(|worker| worker.spec.capacity.cpu_milli.saturating_sub(worker.reserved.cpu_milli));
-        if let Some(worker) = free {
-            worker.kept_for = Some(ix);
-            self.room_changed();
+        match free {
+            Some(worker) => {
+                worker.kept_for = Some(ix);
+                self.room_changed();
+            }
+            // Every worker that would do is kept for another: it asks again.
+            None => {
+                self.timers.insert((now.steady_ms.saturating_add(RESERVE_AFTER_MS), Timer::Reserve(ix)));
+            }
         }
     }
 

@@ -61,8 +61,14 @@ impl Core {
 
     /// Drops the flows that have been without tasks for longest, when there are too many of them.
     pub(crate) fn retire_idle_flows(&mut self) {
-        while self.idle.len() > IDLE_FLOWS_MAX {
+        let n_surplus = self.idle.len().saturating_sub(IDLE_FLOWS_MAX);
+        for _ in 0..n_surplus {
             let ix = self.idle.pop_front().expect("the length was just looked at");
+            // What this tick touched is still to be written: a later one retires it.
+            if self.flows[ix].n_live == 0 && self.tick.dirty_flows.contains(&ix) {
+                self.idle.push_back(ix);
+                continue;
+            }
             self.flows[ix].idle = false;
             if self.flows[ix].n_live > 0 {
                 continue;
@@ -186,7 +192,8 @@ impl Core {
                     self.rates.insert(name.clone(), state);
                 }
             }
-            GateKey::Worker(shape) => gate.has_room = self.fleet.has_room(self.meta.now.steady_ms, shape, None),
+            // Known only while somebody waits there; see `look_for_room`.
+            GateKey::Worker(_) => {}
         }
         if has_one_more {
             gate.limit = gate.limit.map(|limit| limit + 1);
@@ -540,15 +547,23 @@ impl Core {
         }
     }
 
-    /// Something about workers changed: which shapes find room now?
+    /// Something about workers changed. Looked at once, at the next dispatch, however often it changes before.
     pub(crate) fn room_changed(&mut self) {
+        self.room_dirty = true;
+    }
+
+    /// Which of the shapes that somebody waits for find room now? A start only takes room away, and whoever then finds
+    /// none is parked again; so this is asked after releases, not after starts.
+    pub(crate) fn look_for_room(&mut self) {
+        if !std::mem::take(&mut self.room_dirty) {
+            return;
+        }
         let now_ms = self.meta.now.steady_ms;
         let first = self.gate_by_key.range(GateKey::Named(Name::new("\u{10FFFF}"))..);
-        let gates: Vec<GateIx> = first.map(|(_, &ix)| ix).collect();
+        let gates: Vec<GateIx> = first.map(|(_, &ix)| ix).filter(|&ix| !self.gates[ix].line.is_empty()).collect();
         for ix in gates {
             let GateKey::Worker(shape) = &self.gates[ix].key else { continue };
-            let has_room = self.fleet.has_room(now_ms, shape, None);
-            self.gates[ix].has_room = has_room;
+            self.gates[ix].has_room = self.fleet.has_room(now_ms, shape, None);
             self.gate_changed(ix);
         }
         let kept: Vec<FlowIx> = self.fleet.workers.values().filter_map(|worker| worker.kept_for).collect();

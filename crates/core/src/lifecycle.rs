@@ -310,9 +310,9 @@ impl Core {
             return;
         }
         let policy = self.entry(id).task.policy;
-        self.set_timer(id, lease.since_ms + policy.timeout_ms);
+        self.set_timer(id, lease.since_ms.saturating_add(policy.timeout_ms));
         if let Some(stall_ms) = policy.stall_ms {
-            self.set_silence(id, lease.since_ms + stall_ms);
+            self.set_silence(id, lease.since_ms.saturating_add(stall_ms));
         }
     }
 

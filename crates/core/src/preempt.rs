@@ -17,6 +17,9 @@ use crate::task::{Stop, Tier};
 /// Holders looked at for one gate before preemption gives up.
 const HOLDERS_LOOKED_AT: usize = 256;
 
+/// Keeps made in one call. The flow is looked at again when a victim has ended, and goes on from there.
+const PLANS_PER_CALL: usize = 32;
+
 /// What would have to end, and where room would come from.
 #[derive(Default)]
 struct Plan {
@@ -28,7 +31,10 @@ struct Plan {
 impl Core {
     /// Makes room for as many waiting tasks of this critical flow as it can, one keep for each.
     pub(crate) fn preempt(&mut self, now: Now, ix: FlowIx, out: &mut Vec<Command>) {
-        while u64::from(self.flows[ix].n_keeps) < self.flows[ix].n_queued {
+        for _ in 0..PLANS_PER_CALL {
+            if u64::from(self.flows[ix].n_keeps) >= self.flows[ix].n_queued {
+                return;
+            }
             let Some(mut plan) = self.plan(now, ix) else { return };
             if self.has_bug(Bug::KeepForgotten) {
                 plan = Plan { victims: plan.victims, ..Plan::default() };
@@ -79,7 +85,7 @@ impl Core {
         }
         let already = plan.victims.iter().filter(|victim| self.holds(gate, **victim)).count() as u32;
         let promised = gate.n_used() - gate.n_stopping + gate.n_kept();
-        let mut missing = (promised + 1).saturating_sub(limit + already);
+        let mut missing = (promised + 1).saturating_sub(limit.saturating_add(already));
         for holder in gate.holders.iter().take(HOLDERS_LOOKED_AT) {
             if missing == 0 {
                 break;

@@ -11,6 +11,7 @@ use crate::event::Admit;
 use crate::fleet::Worker;
 use crate::gate::GateKey;
 use crate::now::Now;
+use crate::slab::{FlowIx, Ix};
 use crate::task::{Lease, State, Task};
 use crate::window::DueWindow;
 use crate::write::{CountDelta, CountKey, Edge, FlowRow, Insert, Loaded, Update, WriteSet};
@@ -46,6 +47,8 @@ impl Core {
             n_starts: 0,
             n_starts_at_aged: 0,
             hungry: Default::default(),
+            hungry_from: FlowIx::new(0),
+            room_dirty: false,
             idle: Default::default(),
             unfinished: false,
             rejections: Default::default(),

@@ -58,7 +58,7 @@ impl Core {
     fn on_alive(&mut self, now: Now, id: TaskId) {
         let task = &self.entry(id).task;
         if let (Some(stall_ms), None, State::Running(_)) = (task.policy.stall_ms, task.stop(), task.state) {
-            self.set_silence(id, now.steady_ms + stall_ms);
+            self.set_silence(id, now.steady_ms.saturating_add(stall_ms));
         }
     }
 
@@ -200,7 +200,7 @@ impl Core {
             return self.fail(now, id, class, message, "a retry could only start after the deadline");
         }
         self.tell_retrying(now, id, class, message.clone());
-        let to = State::Scheduled(Delay::Backoff(now.steady_ms + wait_ms));
+        let to = State::Scheduled(Delay::Backoff(now.steady_ms.saturating_add(wait_ms)));
         let reason = format!("retries in {wait_ms} ms: {message}");
         self.transition(now, id, to, Why { reason: reason.into(), class: Some(class), step: Some(StepKind::Retrying) });
     }
@@ -254,14 +254,14 @@ impl Core {
             out.push(Command::Stop { worker: lease.worker, task: id, attempt, token: lease.token, stop });
         } else if self.entry(id).timer.is_none() {
             let term_ms = match task.state {
-                State::Running(_) => lease.since_ms + task.policy.timeout_ms,
-                _ => now.steady_ms + self.config.assign_timeout_ms,
+                State::Running(_) => lease.since_ms.saturating_add(task.policy.timeout_ms),
+                _ => now.steady_ms.saturating_add(self.config.assign_timeout_ms),
             };
             self.set_timer(id, term_ms.max(now.steady_ms));
             let Task { policy, state, .. } = &self.entry(id).task;
             // What has not begun has nothing to say yet.
             if let (Some(stall_ms), State::Running(_)) = (policy.stall_ms, state) {
-                self.set_silence(id, now.steady_ms + stall_ms);
+                self.set_silence(id, now.steady_ms.saturating_add(stall_ms));
             }
         }
     }
@@ -276,7 +276,7 @@ impl Core {
     pub(crate) fn arm_worker(&mut self, id: WorkerId) {
         let offline_ms = self.config.worker_offline_ms;
         let worker = self.fleet.workers.get_mut(&id).expect("only a known worker is watched");
-        worker.offline_at_ms = worker.seen_ms + offline_ms;
+        worker.offline_at_ms = worker.seen_ms.saturating_add(offline_ms);
         self.timers.insert((worker.offline_at_ms, Timer::Worker(id)));
     }
 
@@ -308,7 +308,7 @@ impl Core {
     }
 
     fn cool(&mut self, now: Now, id: WorkerId) {
-        let until_ms = now.steady_ms + self.config.worker_cooldown_ms;
+        let until_ms = now.steady_ms.saturating_add(self.config.worker_cooldown_ms);
         let Some(worker) = self.fleet.workers.get_mut(&id).filter(|worker| !worker.spec.embedded) else { return };
         worker.cooling_until_ms = until_ms;
         self.timers.insert((until_ms, Timer::Cooled(id)));

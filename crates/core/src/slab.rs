@@ -23,6 +23,13 @@ macro_rules! ix {
     };
 }
 
+impl FlowIx {
+    /// The one after it, present or not: where a walk goes on.
+    pub fn next(self) -> FlowIx {
+        FlowIx(self.0.wrapping_add(1))
+    }
+}
+
 ix!(AgentIx);
 ix!(FlowIx);
 ix!(GateIx);

@@ -172,17 +172,16 @@ impl Core {
 
     fn may_record(&mut self, now: Now, agent: Name) -> bool {
         let hour = now.steady_ms / 3_600_000;
-        // Who was refused in an earlier hour only is forgotten: memory is bounded by what happens in one hour.
-        if self.rejections.len() > 10_000 {
-            self.rejections.retain(|_, rejections| rejections.hour == hour);
+        if self.rejections.hour != hour {
+            self.rejections = crate::core::Rejections { hour, by_agent: Default::default() };
         }
-        let limit = self.config.rejections_per_hour_max;
-        let rejections = self.rejections.entry(agent).or_default();
-        if rejections.hour != hour {
-            *rejections = crate::core::Rejections { hour, n: 0 };
+        let by_agent = &mut self.rejections.by_agent;
+        if by_agent.len() >= REFUSED_AGENTS_MAX && !by_agent.contains_key(&agent) {
+            return false;
         }
-        rejections.n += 1;
-        rejections.n <= limit
+        let n = by_agent.entry(agent).or_default();
+        *n += 1;
+        *n <= self.config.rejections_per_hour_max
     }
 
     fn record(&mut self, now: Now, item: &NewTask, reason: &Text) -> TaskId {
@@ -457,6 +456,9 @@ impl Core {
     }
 }
 
+/// Agents whose refusals are recorded in one hour; beyond, they are only counted.
+const REFUSED_AGENTS_MAX: usize = 10_000;
+
 /// In front of the reason that a cancel gave, while the task is still stopping.
 pub(crate) const STOPPING_FOR_CANCEL: &str = "stopping: cancel: ";
 
@@ -478,19 +480,25 @@ fn key_name(item: &NewTask) -> Name {
 
 /// An item that names a refused one is refused too, and so on down.
 fn refuse_children(items: &[NewTask], verdicts: &mut [Verdict]) {
-    if verdicts.iter().all(Result::is_ok) {
+    let mut refused: Vec<usize> = (0..items.len()).filter(|&n| verdicts[n].is_err()).collect();
+    if refused.is_empty() {
         return;
     }
-    let mut refused: BTreeSet<TaskId> =
-        items.iter().zip(&*verdicts).filter(|(_, verdict)| verdict.is_err()).map(|(item, _)| item.id).collect();
-    loop {
-        let next = items.iter().zip(&*verdicts).enumerate().find_map(|(n, (item, verdict))| {
-            let parent = item.depends_on.iter().find(|parent| refused.contains(parent))?;
-            verdict.is_ok().then_some((n, *parent))
-        });
-        let Some((n, parent)) = next else { return };
-        verdicts[n] = Err(Refusal::ParentRefused { parent });
-        refused.insert(items[n].id);
+    let siblings: BTreeSet<TaskId> = items.iter().map(|item| item.id).collect();
+    let mut children: BTreeMap<TaskId, Vec<usize>> = BTreeMap::new();
+    for (n, item) in items.iter().enumerate() {
+        for parent in item.depends_on.iter().filter(|parent| siblings.contains(parent)) {
+            children.entry(*parent).or_default().push(n);
+        }
+    }
+    while let Some(n) = refused.pop() {
+        let parent = items[n].id;
+        for child in children.remove(&parent).unwrap_or_default() {
+            if verdicts[child].is_ok() {
+                verdicts[child] = Err(Refusal::ParentRefused { parent });
+                refused.push(child);
+            }
+        }
     }
 }
 

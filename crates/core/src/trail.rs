@@ -5,7 +5,7 @@
 
 use crate::now::WallMs;
 
-/// Beyond this many bytes (a few hundred steps) the trail keeps its first steps and counts the rest in silence.
+/// Beyond this many bytes (a few hundred steps) the trail takes nothing but the end.
 pub const TRAIL_BYTES_MAX: usize = 2048;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -30,6 +30,10 @@ pub enum StepKind {
 }
 
 impl StepKind {
+    pub fn is_end(self) -> bool {
+        matches!(self, StepKind::Completed | StepKind::Failed | StepKind::Cancelled | StepKind::Rejected)
+    }
+
     pub const ALL: [StepKind; 16] = [
         StepKind::Created,
         StepKind::Waiting,
@@ -88,7 +92,7 @@ pub struct Trail {
 
 impl Trail {
     pub fn push(&mut self, step: Step) {
-        if self.bytes.len() >= TRAIL_BYTES_MAX {
+        if self.bytes.len() >= TRAIL_BYTES_MAX && !step.kind.is_end() {
             return;
         }
         // A usual life (created, queued, assigned, ended) fits into the first allocation.

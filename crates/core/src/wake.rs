@@ -95,7 +95,7 @@ impl Core {
         match task.state {
             State::Assigned(lease) if lease.stop.is_none() => {
                 self.ask_stop(now, id, Stop::NotStarted, out);
-                self.set_timer(id, now.steady_ms + self.config.assign_timeout_ms);
+                self.set_timer(id, now.steady_ms.saturating_add(self.config.assign_timeout_ms));
             }
             State::Assigned(lease) => {
                 out.push(Command::Revoke { worker: lease.worker, task: id, attempt: task.attempt });

@@ -258,6 +258,16 @@ async fn progress_is_seen_while_the_process_runs() {
 }
 
 #[tokio::test]
+async fn a_pipe_or_a_link_in_place_of_the_report_file_holds_nobody() {
+    let yard = Yard::new();
+    // One thread runs everything here: were it held by the pipe, the process could not even be waited for.
+    let line = r#"rm "$RUNYARD_REPORT"; mkfifo "$RUNYARD_REPORT""#;
+    assert_eq!(completed(yard.run(Kind::Process, shell(line)).await)["exitCode"], 0);
+    let line = r#"echo '{"result":"not mine"}' > other; rm "$RUNYARD_REPORT"; ln -s "$PWD/other" "$RUNYARD_REPORT""#;
+    assert_eq!(completed(yard.run(Kind::Process, shell(line)).await)["exitCode"], 0);
+}
+
+#[tokio::test]
 async fn usage_is_kept_beside_the_default_result() {
     let yard = Yard::new();
     let line = r#"echo '{"usage":{"inputTokens":812}}' >> "$RUNYARD_REPORT""#;

@@ -1,7 +1,9 @@
 //! How the rest of the server talks to the scheduler thread: events in, answers and happenings out.
 //!
-//! Two bounded inboxes: control (reports, cancels, heartbeats, questions) is drained before submits, so that a flood
-//! of submits cannot keep a task from ending. A full submit inbox is `Busy`, at once.
+//! Two inboxes: control (reports, cancels, heartbeats, questions) is drained before submits, so that a flood of submits
+//! cannot keep a task from ending. Both are bounded for whoever asks: submits by the tasks in them, control by its
+//! events; a full one is `Busy`, at once. Only what the worker tells is always taken: an end that is refused would be
+//! lost, and there is no more of it than what runs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -13,8 +15,12 @@ use runyard_core::ids::Ticket;
 use runyard_store::store::Reader;
 use tokio::sync::{broadcast, oneshot, watch};
 
-/// Submissions (each may be a batch of 1000) that may wait for a tick.
-pub const SUBMITS_MAX: usize = 4096;
+/// Tasks in submissions that wait for a tick; a batch counts each of its own. With payloads of 1 KiB that is 200 MB.
+const SUBMIT_ITEMS_MAX: usize = 200_000;
+/// Tasks that one tick takes from the submits, so that a few batches do not make one commit of seconds.
+const SUBMIT_ITEMS_PER_TICK: usize = 4096;
+/// Questions, cancels and changes that may wait for a tick.
+const CONTROL_MAX: usize = 100_000;
 /// Commits a slow subscriber may fall behind before it has to read the event log instead.
 const COMMITS_BEHIND_MAX: usize = 4096;
 
@@ -25,7 +31,7 @@ pub struct Handle {
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
 pub enum Unavailable {
-    #[error("the submit inbox is full ({SUBMITS_MAX} waiting)")]
+    #[error("the scheduler's inbox is full (it takes {SUBMIT_ITEMS_MAX} tasks and {CONTROL_MAX} other requests)")]
     Busy,
     /// The tick's commit failed or the scheduler is recovering: whether a submit was stored can be asked with its key.
     #[error("the scheduler is recovering")]
@@ -53,14 +59,37 @@ struct Shared {
     inbox: Mutex<Inbox>,
     wake: Condvar,
     commits: broadcast::Sender<Arc<Commit>>,
+    standing: Mutex<Standing>,
     readiness: watch::Sender<Readiness>,
     reader: Arc<dyn Reader>,
+}
+
+/// What readiness follows from. Each is set by who knows it, in any order: a drain that begins during a recovery is
+/// still one when the recovery is over.
+#[derive(Default)]
+struct Standing {
+    serves: bool,
+    drains: bool,
+    stops: bool,
+}
+
+impl Standing {
+    fn readiness(&self) -> Readiness {
+        match self {
+            Standing { stops: true, .. } => Readiness::Stopping,
+            Standing { serves: false, .. } => Readiness::Recovering,
+            Standing { drains: true, .. } => Readiness::Draining,
+            _ => Readiness::Ready,
+        }
+    }
 }
 
 #[derive(Default)]
 struct Inbox {
     control: VecDeque<Event>,
     submits: VecDeque<Event>,
+    /// The tasks in `submits`.
+    n_items: usize,
     answers: DetMap<Ticket, oneshot::Sender<Answer>>,
     next_ticket: u64,
     closed: bool,
@@ -70,7 +99,14 @@ impl Handle {
     pub fn new(reader: Arc<dyn Reader>) -> Handle {
         let (commits, _) = broadcast::channel(COMMITS_BEHIND_MAX);
         let (readiness, _) = watch::channel(Readiness::Recovering);
-        let shared = Shared { inbox: Mutex::default(), wake: Condvar::new(), commits, readiness, reader };
+        let shared = Shared {
+            inbox: Mutex::default(),
+            wake: Condvar::new(),
+            commits,
+            standing: Mutex::default(),
+            readiness,
+            reader,
+        };
         Handle { shared: Arc::new(shared) }
     }
 
@@ -84,7 +120,7 @@ impl Handle {
             }
             let ticket = Ticket(inbox.next_ticket);
             let event = make(ticket);
-            if matches!(event, Event::Submit(_)) && inbox.submits.len() >= SUBMITS_MAX {
+            if inbox.is_full_for(&event) {
                 return Err(Unavailable::Busy);
             }
             inbox.next_ticket += 1;
@@ -118,19 +154,38 @@ impl Handle {
         self.shared.readiness.subscribe()
     }
 
-    pub(crate) fn set_readiness(&self, readiness: Readiness) {
-        self.shared.readiness.send_replace(readiness);
+    /// Said by the scheduler: it has recovered.
+    pub(crate) fn set_serving(&self) {
+        self.stand(|standing| standing.serves = true);
     }
 
-    /// Only from the state the caller believes in: a drain or stop that came in between stays.
-    pub(crate) fn set_readiness_from(&self, from: Readiness, to: Readiness) {
-        self.shared.readiness.send_if_modified(|readiness| {
-            let is_from = *readiness == from;
-            if is_from {
-                *readiness = to;
-            }
-            is_from
-        });
+    /// Said by the scheduler: a tick failed.
+    pub(crate) fn set_recovering(&self) {
+        self.stand(|standing| standing.serves = false);
+    }
+
+    /// Said by who had the scheduler drain, or open again.
+    pub(crate) fn set_draining(&self, drains: bool) {
+        self.stand(|standing| standing.drains = drains);
+    }
+
+    /// For good.
+    pub(crate) fn set_stopping(&self) {
+        self.stand(|standing| standing.stops = true);
+    }
+
+    /// Whether nothing new starts, whatever else goes on.
+    pub(crate) fn is_draining(&self) -> bool {
+        let standing = self.shared.standing.lock().expect("no thread panics while it holds the standing");
+        standing.drains || standing.stops
+    }
+
+    fn stand(&self, change: impl FnOnce(&mut Standing)) {
+        let mut standing = self.shared.standing.lock().expect("no thread panics while it holds the standing");
+        change(&mut standing);
+        // Under the lock, so that the last change is also the last that is told.
+        let next = standing.readiness();
+        self.shared.readiness.send_if_modified(|readiness| std::mem::replace(readiness, next) != next);
     }
 
     /// Before everything that waits already: after a recovery nothing may be judged before the worker is there.
@@ -146,7 +201,8 @@ impl Handle {
         let _ = self.shared.commits.send(Arc::new(commit));
     }
 
-    /// Control events first, then submits; at most `max` in all. Waits up to `timeout` when there is nothing.
+    /// Control events first, then submits; at most `max` in all, and of submits no more than a tick's share of tasks.
+    /// Waits up to `timeout` when there is nothing.
     pub(crate) fn drain(&self, max: usize, timeout: Duration, into: &mut Vec<Event>) {
         let mut inbox = self.lock();
         if inbox.is_empty() && !inbox.closed && !timeout.is_zero() {
@@ -159,8 +215,7 @@ impl Handle {
         }
         let n_control = inbox.control.len().min(max);
         into.extend(inbox.control.drain(..n_control));
-        let n_submits = inbox.submits.len().min(max - n_control);
-        into.extend(inbox.submits.drain(..n_submits));
+        inbox.take_submits(max - n_control, into);
     }
 
     pub(crate) fn answer(&self, answers: impl IntoIterator<Item = (Ticket, Answer)>) {
@@ -200,12 +255,147 @@ impl Handle {
 impl Inbox {
     fn push(&mut self, event: Event) {
         match event {
-            Event::Submit(_) => self.submits.push_back(event),
+            Event::Submit(_) => {
+                self.n_items += n_items(&event);
+                self.submits.push_back(event);
+            }
             _ => self.control.push_back(event),
+        }
+    }
+
+    fn is_full_for(&self, event: &Event) -> bool {
+        match event {
+            Event::Submit(_) => self.n_items + n_items(event) > SUBMIT_ITEMS_MAX,
+            _ => self.control.len() >= CONTROL_MAX,
+        }
+    }
+
+    /// Whole submissions, the first one however large it is.
+    fn take_submits(&mut self, max: usize, into: &mut Vec<Event>) {
+        let mut n_taken = 0;
+        for _ in 0..max {
+            let Some(n) = self.submits.front().map(n_items) else { return };
+            if n_taken > 0 && n_taken + n > SUBMIT_ITEMS_PER_TICK {
+                return;
+            }
+            n_taken += n;
+            self.n_items -= n;
+            into.extend(self.submits.pop_front());
         }
     }
 
     fn is_empty(&self) -> bool {
         self.control.is_empty() && self.submits.is_empty()
+    }
+}
+
+/// A submission without tasks takes room too.
+fn n_items(event: &Event) -> usize {
+    match event {
+        Event::Submit(submission) => submission.items.len().max(1),
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+    use runyard_core::event::{NewTask, Submission, SubmitMode};
+    use runyard_core::flow::{FlowKey, Place, Resources, Shape};
+    use runyard_core::ids::{TaskId, WorkerId};
+    use runyard_core::task::{Policy, Tier};
+    use runyard_store::memory::MemoryStore;
+    use runyard_store::store::Store;
+
+    use super::*;
+
+    fn handle() -> Handle {
+        Handle::new(MemoryStore::new().reader())
+    }
+
+    fn submit(n: usize) -> impl FnOnce(Ticket) -> Event {
+        let shape = Shape {
+            kind: "noop".into(),
+            resources: Resources::default(),
+            place: Place::default(),
+            gates: Vec::new(),
+        };
+        let flow = FlowKey { agent: "a".into(), lane: "main".into(), tier: Tier::Normal, shape: shape.into() };
+        let new = NewTask {
+            id: TaskId(1),
+            flow,
+            rank: 0,
+            policy: Policy::default(),
+            run_at: None,
+            delay_ms: None,
+            deadline: None,
+            dependency_timeout_ms: None,
+            depends_on: Vec::new(),
+            spec: Default::default(),
+            refused: None,
+            idempotency: None,
+        };
+        let items = vec![new; n];
+        move |ticket| {
+            Event::Submit(Submission { ticket, batch: None, mode: SubmitMode::All, items, idempotency: None })
+        }
+    }
+
+    fn drained(handle: &Handle) -> Vec<usize> {
+        let mut events = Vec::new();
+        handle.drain(2048, Duration::ZERO, &mut events);
+        events.iter().map(n_items).collect()
+    }
+
+    #[test]
+    fn submits_are_bounded_by_the_tasks_in_them() {
+        let handle = handle();
+        let mut waiting = Vec::new();
+        for _ in 0..SUBMIT_ITEMS_MAX / 1000 {
+            let mut asked = Box::pin(handle.ask(submit(1000)));
+            assert!(asked.as_mut().now_or_never().is_none());
+            waiting.push(asked);
+        }
+        assert_eq!(handle.ask(submit(1)).now_or_never().map(|answer| answer.err()), Some(Some(Unavailable::Busy)));
+        assert_eq!(drained(&handle), [1000; 4], "a tick takes its share");
+        assert!(handle.ask(submit(1000)).now_or_never().is_none(), "and makes room");
+    }
+
+    #[test]
+    fn a_submission_larger_than_a_ticks_share_goes_alone() {
+        let handle = handle();
+        for n in [SUBMIT_ITEMS_PER_TICK + 1, 1, 2] {
+            assert!(handle.ask(submit(n)).now_or_never().is_none());
+        }
+        assert_eq!(drained(&handle), [SUBMIT_ITEMS_PER_TICK + 1]);
+        assert_eq!(drained(&handle), [1, 2]);
+        assert!(drained(&handle).is_empty());
+    }
+
+    #[test]
+    fn a_full_control_inbox_refuses_questions_but_takes_reports() {
+        let handle = handle();
+        handle.tell((0..CONTROL_MAX + 1).map(|_| Event::WorkerSeen { worker: WorkerId(1) }));
+        let explain = |ticket| Event::Explain { ticket, task: TaskId(1) };
+        assert_eq!(handle.ask(explain).now_or_never().map(|answer| answer.err()), Some(Some(Unavailable::Busy)));
+        assert!(handle.ask(submit(1)).now_or_never().is_none());
+        assert_eq!(handle.lock().control.len(), CONTROL_MAX + 1);
+    }
+
+    #[test]
+    fn a_drain_that_begins_during_a_recovery_outlives_it() {
+        let handle = handle();
+        let readiness = || *handle.readiness().borrow();
+        handle.set_draining(true);
+        assert_eq!((readiness(), handle.is_draining()), (Readiness::Recovering, true));
+        handle.set_serving();
+        assert_eq!(readiness(), Readiness::Draining);
+        handle.set_recovering();
+        handle.set_draining(false);
+        handle.set_serving();
+        assert_eq!(readiness(), Readiness::Ready);
+        handle.set_stopping();
+        handle.set_recovering();
+        assert_eq!(readiness(), Readiness::Stopping);
     }
 }

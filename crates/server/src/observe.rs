@@ -44,6 +44,10 @@ impl Observer for Observers {
         self.waiters.observe(happenings);
     }
 
+    fn recovered(&self) {
+        self.waiters.observe_all();
+    }
+
     fn purged(&self, tasks: &[TaskId]) {
         if !tasks.is_empty() {
             // The cleaner lives as long as this sender.

@@ -9,6 +9,7 @@
 //! Crash-only: when a tick fails, everything memory believed is dropped and read again; whoever waited for an answer is
 //! told that the outcome is unknown; the worker presents what it holds and repeats the ends that were not acknowledged.
 
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -43,6 +44,8 @@ const STOP_MARGIN: Duration = Duration::from_secs(6);
 /// Told what one commit made visible, on the scheduler's thread: it must be quick.
 pub trait Observer: Send {
     fn committed(&self, happenings: &[Happening], n_events: usize, took: Duration);
+    /// Memory was dropped and read again: commits may have happened that were never told.
+    fn recovered(&self);
     fn purged(&self, tasks: &[TaskId]);
 }
 
@@ -101,6 +104,7 @@ impl Scheduler {
             seen_at: Instant::now(),
             purge_at: Instant::now(),
             n_failed: 0,
+            alone: Alone::default(),
         };
         let (store, config) = (options.store, options.config);
         let thread = std::thread::Builder::new()
@@ -116,7 +120,7 @@ impl Scheduler {
 
     /// Nothing new starts; what runs has `drain` to end; the rest goes back to the queue, uncounted.
     pub async fn stop(&self, drain: Duration) {
-        self.handle.set_readiness(Readiness::Stopping);
+        self.handle.set_stopping();
         self.handle.tell([Event::Admit { admit: Admit::Draining, ticket: None }]);
         self.settled(drain).await;
         self.handle.tell([Event::Admit { admit: Admit::Stopping, ticket: None }]);
@@ -151,6 +155,38 @@ struct Loop {
     purge_at: Instant,
     /// Recoveries since the last tick that went well.
     n_failed: u32,
+    alone: Alone,
+}
+
+/// After failure upon failure, what the worker repeats at each recovery may itself be what fails. It then gets ticks of
+/// its own, so that it takes nobody else's events down with it again and again; in between, the inbox has its turn.
+#[derive(Default)]
+struct Alone {
+    events: VecDeque<Event>,
+    is_inboxs_turn: bool,
+}
+
+impl Alone {
+    /// The worker's arrival comes before anything else; what it repeats, one by one.
+    fn set(&mut self, joined: Event, repeated: impl IntoIterator<Item = Event>) {
+        self.events.clear();
+        self.events.push_back(joined);
+        self.events.extend(repeated);
+        self.is_inboxs_turn = false;
+    }
+
+    fn next(&mut self) -> Option<Event> {
+        if std::mem::take(&mut self.is_inboxs_turn) {
+            return None;
+        }
+        let event = self.events.pop_front();
+        self.is_inboxs_turn = event.is_some();
+        event
+    }
+
+    fn is_empty(&self) -> bool {
+        self.events.is_empty()
+    }
 }
 
 impl Loop {
@@ -171,20 +207,30 @@ impl Loop {
         let mut is_ready = false;
         loop {
             let timeout = if again { Duration::ZERO } else { self.timeout(&yard, clock.now()) };
-            self.handle.drain(EVENTS_PER_TICK, timeout, &mut events);
+            self.gather(timeout, &mut events);
             if self.handle.is_closed() {
                 return;
             }
-            self.keep_alive(&mut events);
             let is_idle = events.is_empty() && !again;
             again = self.tick(&mut yard, &clock, &mut events);
             if !is_ready {
                 is_ready = true;
-                self.handle.set_readiness_from(Readiness::Recovering, Readiness::Ready);
+                self.handle.set_serving();
             }
             let load = if is_idle && !again { Load::Idle } else { Load::Busy };
             self.purge(&mut yard, clock.now(), load);
         }
+    }
+
+    /// The events of the next tick: one that has to be alone, or what is in the inbox.
+    fn gather(&mut self, timeout: Duration, events: &mut Vec<Event>) {
+        if let Some(event) = self.alone.next() {
+            events.push(event);
+            return;
+        }
+        let timeout = if self.alone.is_empty() { timeout } else { Duration::ZERO };
+        self.handle.drain(EVENTS_PER_TICK, timeout, events);
+        self.keep_alive(events);
     }
 
     fn timeout(&self, yard: &Yard, now: Now) -> Duration {
@@ -213,7 +259,10 @@ impl Loop {
         match caught(|| yard.tick(clock.now(), events)) {
             Ok(ticked) => {
                 let took = began.elapsed();
-                self.n_failed = 0;
+                // While something suspect is still to come, one good tick does not end the row of failures.
+                if self.alone.is_empty() {
+                    self.n_failed = 0;
+                }
                 self.worker.acknowledge_all(ends);
                 let again = ticked.again;
                 self.let_out(ticked, n_events, took);
@@ -266,7 +315,7 @@ impl Loop {
     }
 
     fn recover(&mut self, yard: &mut Yard, clock: &Clock) {
-        self.handle.set_readiness_from(Readiness::Ready, Readiness::Recovering);
+        self.handle.set_recovering();
         loop {
             // The first try is at once. What fails again and again (a full disk, a row that cannot be handled) is not
             // worth a busy processor.
@@ -283,14 +332,21 @@ impl Loop {
                 return;
             }
         }
+        self.observer.recovered();
         self.join();
-        self.handle.set_readiness_from(Readiness::Recovering, Readiness::Ready);
+        self.handle.set_serving();
     }
 
     /// The embedded worker presents itself as any other does: what it holds goes on, what it does not is lost.
-    fn join(&self) {
+    fn join(&mut self) {
         let joined = Event::WorkerJoined { worker: self.spec.clone(), held: self.worker.held() };
-        self.handle.tell_first(std::iter::once(joined).chain(self.worker.unacknowledged()));
+        let repeated = self.worker.unacknowledged();
+        if self.n_failed < 2 {
+            self.alone = Alone::default();
+            self.handle.tell_first(std::iter::once(joined).chain(repeated));
+        } else {
+            self.alone.set(joined, repeated);
+        }
     }
 
     /// One chunk of retention when its time has come. An idle loop goes on with the next at once; a busy one spreads them.
@@ -378,4 +434,24 @@ fn worker_id(data_dir: &Path) -> Result<WorkerId, Error> {
     let id = crate::clock::new_id();
     std::fs::write(&path, format!("{id:032x}\n")).map_err(|source| Error::WorkerId { path, source })?;
     Ok(WorkerId(id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_be_poison_is_alone_and_the_inbox_has_its_turn() {
+        let seen = |n| Event::WorkerSeen { worker: WorkerId(n) };
+        let number = |event: Option<Event>| match event {
+            Some(Event::WorkerSeen { worker }) => Some(worker.0),
+            _ => None,
+        };
+        let mut alone = Alone::default();
+        assert!(alone.next().is_none() && alone.is_empty());
+        alone.set(seen(1), [seen(2), seen(3)]);
+        let turns: Vec<_> = (0..6).map(|_| number(alone.next())).collect();
+        assert_eq!(turns, [Some(1), None, Some(2), None, Some(3), None]);
+        assert!(alone.is_empty());
+    }
 }

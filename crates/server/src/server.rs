@@ -164,6 +164,11 @@ impl Server {
         Ok(Server { addr, url, data_dir, key_file, app, scheduler, close, serving })
     }
 
+    #[cfg(test)]
+    pub(crate) fn app(&self) -> &Arc<App> {
+        &self.app
+    }
+
     pub fn handle(&self) -> &Handle {
         &self.app.handle
     }
@@ -177,7 +182,7 @@ impl Server {
 
     /// Streams end at once, what runs has `drain` to end, the rest goes back to the queue; then the door closes.
     pub async fn shutdown(mut self, drain: Duration) {
-        self.app.handle.set_readiness(Readiness::Stopping);
+        self.app.handle.set_stopping();
         self.app.stop.cancel();
         self.scheduler.stop(drain).await;
         self.close.cancel();

@@ -50,6 +50,11 @@ impl Waiters {
         }
     }
 
+    /// After a recovery: what a tick that failed behind its commit made visible was never told, so everyone looks again.
+    pub fn observe_all(&self) {
+        self.lock().values().for_each(|waiting| waiting.changed.send_modify(|n| *n += 1));
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, DetMap<TaskId, Waiting>> {
         self.tasks.lock().expect("no thread panics while it holds the waiters")
     }
@@ -113,5 +118,14 @@ mod tests {
         drop(second);
         assert_eq!(waiters.lock().len(), 0);
         assert_eq!(waiters.n.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn all_look_again_after_a_recovery() {
+        let waiters = Waiters::default();
+        let (mut one, mut two) = (waiters.watch(TaskId(1)), waiters.watch(TaskId(2)));
+        waiters.observe_all();
+        one.changed().await;
+        two.changed().await;
     }
 }

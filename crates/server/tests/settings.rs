@@ -48,6 +48,22 @@ async fn a_bad_patch_changes_nothing() {
         (json!({"lanes": {"a b": 1}}), "lanes.a b"),
         (json!({"server": {"listen": "0.0.0.0:1"}}), "server.listen"),
         (json!({"store": {"durability": "normal"}}), "store"),
+        (json!({"scheduling": {"workerOfflineMs": u64::MAX}}), "scheduling.workerOfflineMs"),
+        (json!({"scheduling": {"workerOfflineMs": 19_999}}), "scheduling.workerOfflineMs"),
+        (json!({"scheduling": {"assignTimeoutMs": u64::MAX}}), "scheduling.assignTimeoutMs"),
+        (json!({"scheduling": {"workerCooldownMs": u64::MAX}}), "scheduling.workerCooldownMs"),
+        (json!({"scheduling": {"quotaWaitMsMax": u64::MAX}}), "scheduling.quotaWaitMsMax"),
+        (json!({"scheduling": {"agingMs": u64::MAX}}), "scheduling.agingMs"),
+        (json!({"scheduling": {"windowMax": 0}}), "scheduling.windowMax"),
+        (json!({"scheduling": {"duesMax": 0}}), "scheduling.duesMax"),
+        (json!({"scheduling": {"agedOneIn": 0}}), "scheduling.agedOneIn"),
+        (json!({"defaults": {"timeoutMsMax": u64::MAX, "timeoutMs": u64::MAX}}), "defaults.timeoutMsMax"),
+        (json!({"defaults": {"retry": {"backoffMs": u64::MAX}}}), "defaults.retry.backoffMs"),
+        (json!({"agents": {"a": {"retry": {"maxBackoffMs": u64::MAX}}}}), "agents.a.retry.maxBackoffMs"),
+        (json!({"kinds": {"noop": {"retry": {"backoffMs": u64::MAX}}}}), "kinds.noop.retry.backoffMs"),
+        (json!({"server": {"drainMs": u64::MAX}}), "server.drainMs"),
+        (json!({"retention": {"tasksMs": u64::MAX}}), "retention.tasksMs"),
+        (json!({"limits": {"maxQueued": u64::MAX}}), "limits.maxQueued"),
     ];
     for (patch, field) in table {
         let reply = yard.request("PATCH", "/v1/config").json(&patch).send().await;

@@ -49,7 +49,8 @@ impl Universe {
 
 pub fn config(rng: &mut Rng, universe: &Universe) -> Config {
     let wide = rng.chance(30);
-    let mut limit = |low: u64, high: u64| (if wide { 4 * rng.between(low, high) } else { rng.between(low, high) }) as u32;
+    let mut limit =
+        |low: u64, high: u64| (if wide { 4 * rng.between(low, high) } else { rng.between(low, high) }) as u32;
     let (inflight, main, side, slow) = (limit(1, 12), limit(1, 6), limit(0, 4), limit(1, 3));
     let mut lanes = BTreeMap::new();
     lanes.insert(Name::new("main"), LaneConfig { limit: main.max(1), paused: rng.chance(3) });

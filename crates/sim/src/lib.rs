@@ -15,7 +15,10 @@ pub mod run;
 pub mod scenario;
 pub mod world;
 
+mod act;
+mod answers;
 pub mod arithmetic;
+mod compare;
 pub mod foresee;
 pub mod oracle;
 

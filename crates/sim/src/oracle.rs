@@ -252,12 +252,13 @@ impl Oracle {
             let phase = self.rows[id].phase();
             let ended = phase.is_terminal() && old.as_ref().is_none_or(|old| !old.phase().is_terminal());
             let told = ends.remove(id);
-            let expected = ended.then(|| match phase {
+            let kind = match phase {
                 Phase::Completed => HappeningKind::TaskCompleted,
                 Phase::Failed => HappeningKind::TaskFailed,
                 Phase::Cancelled => HappeningKind::TaskCancelled,
                 _ => HappeningKind::TaskRejected,
-            });
+            };
+            let expected = ended.then_some(kind);
             assert_eq!(told, expected, "the end of {id:?} is told in the commit that made it");
             if ended && self.promised.contains(id) {
                 assert_eq!(phase, Phase::Cancelled, "the cancel of {id:?} was answered, so its end is cancelled");

@@ -12,14 +12,14 @@ impl Rng {
         Rng { state: mix(seed ^ 0x5EED) }
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mix(self.state)
     }
 
     /// A number below `n`; 0 when there is none.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next().checked_rem(n).unwrap_or(0)
+        self.draw().checked_rem(n).unwrap_or(0)
     }
 
     /// A number from `low` to `high`, both possible.
@@ -42,6 +42,6 @@ impl Rng {
     }
 
     pub fn id(&mut self) -> u128 {
-        u128::from(self.next()) << 64 | u128::from(self.next())
+        u128::from(self.draw()) << 64 | u128::from(self.draw())
     }
 }

@@ -121,9 +121,8 @@ pub fn guarded(body: impl FnOnce()) -> Result<(), String> {
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
-            let is_caught = CAUGHT.with_borrow_mut(|caught| {
-                caught.as_mut().map(|words| *words = info.to_string()).is_some()
-            });
+            let is_caught =
+                CAUGHT.with_borrow_mut(|caught| caught.as_mut().map(|words| *words = info.to_string()).is_some());
             if !is_caught {
                 usual(info);
             }

@@ -20,6 +20,9 @@ pub fn play(seed: u64, bug: Option<Bug>) {
     agents_take_turns(seed, bug);
     weights_share_the_slots(seed, bug);
     a_low_task_starts_in_a_stream_of_critical_ones(seed, bug);
+    if seed.is_multiple_of(64) {
+        flows_that_end_with_their_last_task_are_retired(seed, bug);
+    }
 }
 
 /// Equal agents with equal tasks and one slot: nobody is served twice before everybody was served once.
@@ -73,6 +76,42 @@ fn a_low_task_starts_in_a_stream_of_critical_ones(seed: u64, bug: Option<Bug>) {
         }
     }
     panic!("a low task waits for ever behind {} critical ones", world.starts.len());
+}
+
+/// More flows than memory keeps without tasks, and the oldest of them ends its last task in the tick that retires it.
+fn flows_that_end_with_their_last_task_are_retired(seed: u64, bug: Option<Bug>) {
+    let config = Config { inflight_max: 0, window_max: 3, ..quiet() };
+    let mut world = world(seed, bug, config);
+    let first = submit(&mut world, "ada", Tier::Normal);
+    cancel(&mut world, first);
+    world.run();
+    let again = submit(&mut world, "ada", Tier::Normal);
+    for n in 0..1023 {
+        let id = submit(&mut world, &format!("agent-{n}"), Tier::Normal);
+        cancel(&mut world, id);
+    }
+    world.run();
+    let other = submit(&mut world, "bob", Tier::Normal);
+    cancel(&mut world, other);
+    cancel(&mut world, again);
+    world.run();
+    // Then 1500 that wait: after a crash each of their queues is read again, more than one read takes.
+    let waiting: Vec<TaskId> = (0..1500).map(|n| submit(&mut world, &format!("late-{n}"), Tier::Normal)).collect();
+    world.run();
+    world.crash();
+    world.let_workers_work();
+    world.run();
+    world.yard().core().sanity_check();
+    waiting.into_iter().for_each(|id| cancel(&mut world, id));
+    world.run();
+    assert!(world.oracle.live.is_empty(), "everything was cancelled");
+    world.yard().core().sanity_check();
+    world.oracle.recount();
+}
+
+fn cancel(world: &mut World, task: TaskId) {
+    let ticket = world.ticket();
+    world.inbox.push(Event::Cancel { ticket, task, reason: "asked for".into() });
 }
 
 fn quiet() -> Config {

@@ -58,7 +58,9 @@ impl Yard {
         let away_ms = if stored.wall_ms == 0 { 0 } else { wall_ms.saturating_sub(stored.wall_ms) };
         let now = Now { wall_ms: wall_ms.max(stored.wall_ms), steady_ms: stored.steady_ms + away_ms };
         let core = Core::new(now, config, loaded);
-        Ok((Yard { store, core, salt }, now))
+        let mut yard = Yard { store, core, salt };
+        yard.refill(now, &mut Vec::new())?;
+        Ok((yard, now))
     }
 
     /// After a failed tick: what memory believed is dropped, what the store holds counts. Workers join again.
@@ -68,6 +70,8 @@ impl Yard {
         let planted = self.core.planted;
         let loaded = self.store.load(self.salt)?;
         self.core = Core::new(now, config, loaded);
+        // The heads of the queues come first: else what the workers lost would start before a higher tier is known.
+        self.refill(now, &mut Vec::new())?;
         #[cfg(feature = "planted")]
         {
             self.core.planted = planted;

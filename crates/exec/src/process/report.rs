@@ -8,10 +8,12 @@
 //!
 //! The last result and the last usage count. Unknown fields are left alone, so that a newer program can say more.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -80,9 +82,10 @@ impl ReportTail {
 
     fn read_more(&mut self) -> io::Result<Vec<u8>> {
         let room = READ_BYTES_MAX.min(REPORT_BYTES_MAX.saturating_sub(self.offset));
-        let mut file = File::open(&self.path)?;
+        let mut file = open_unblocked(&self.path)?;
         let mut bytes = Vec::new();
-        if file.metadata()?.len() > self.offset {
+        let metadata = file.metadata()?;
+        if metadata.is_file() && metadata.len() > self.offset {
             file.seek(SeekFrom::Start(self.offset))?;
             file.take(room).read_to_end(&mut bytes)?;
         }
@@ -118,4 +121,11 @@ impl ReportTail {
             log.note(&format!("line {} of RUNYARD_REPORT is not understood: {error}", self.n_lines));
         }
     }
+}
+
+/// The process owns the path and may have put anything there. A pipe without a writer would hold the opening thread,
+/// which serves everybody else, until somebody writes; a link could lead to a file that only the server may read.
+fn open_unblocked(path: &Path) -> io::Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
+    OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)
 }

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use super::types::{Config, Retry};
+use crate::intake::MS_MAX;
 
 pub(super) struct Broken {
     pub field: String,
@@ -24,13 +25,8 @@ pub(super) fn check(config: &Config) -> Checked {
     check_names(config)?;
     check_server(config)?;
     check_defaults(config)?;
-    let scheduling = &config.scheduling;
-    at_least("scheduling.agingMs", scheduling.aging_ms, 1)?;
-    at_least("scheduling.agedOneIn", u64::from(scheduling.aged_one_in), 1)?;
-    at_least("scheduling.windowMax", u64::from(scheduling.window_max), 1)?;
-    at_least("scheduling.duesMax", u64::from(scheduling.dues_max), 1)?;
-    at_least("limits.maxFlows", u64::from(config.limits.max_flows), 1)?;
-    at_least("limits.maxFlowsPerAgent", u64::from(config.limits.max_flows_per_agent), 1)?;
+    check_scheduling(config)?;
+    check_limits(config)?;
     for (name, agent) in &config.agents {
         if let Some(weight) = agent.weight {
             at_least(&format!("agents.{name}.weight"), u64::from(weight), 1)?;
@@ -61,15 +57,46 @@ fn check_server(config: &Config) -> Checked {
     if config.server.listen.parse::<SocketAddr>().is_err() {
         return broken("server.listen", "must be ADDRESS:PORT, such as 127.0.0.1:7340 or [::1]:7340");
     }
+    ms("server.drainMs", 0, config.server.drain_ms)?;
+    ms("worker.graceMs", 0, config.worker.grace_ms.0)?;
     if config.worker.cpu.is_some_and(|cpu| !(cpu > 0.0 && cpu <= 1e6)) {
         return broken("worker.cpu", "must be more than 0");
     }
     Ok(())
 }
 
+fn check_scheduling(config: &Config) -> Checked {
+    let scheduling = &config.scheduling;
+    ms("scheduling.agingMs", 1, scheduling.aging_ms)?;
+    ms("scheduling.quotaWaitMsMax", 1, scheduling.quota_wait_ms_max)?;
+    ms("scheduling.assignTimeoutMs", 1, scheduling.assign_timeout_ms)?;
+    ms("scheduling.workerOfflineMs", WORKER_OFFLINE_MS_MIN, scheduling.worker_offline_ms)?;
+    ms("scheduling.workerCooldownMs", 0, scheduling.worker_cooldown_ms)?;
+    at_least("scheduling.agedOneIn", u64::from(scheduling.aged_one_in), 1)?;
+    at_least("scheduling.windowMax", u64::from(scheduling.window_max), 1)?;
+    at_least("scheduling.duesMax", u64::from(scheduling.dues_max), 1)?;
+    ms("retention.tasksMs", 0, config.retention.tasks_ms)?;
+    ms("retention.eventsMs", 0, config.retention.events_ms)
+}
+
+/// Two heartbeats: with less, one that is a little late makes a healthy worker lose everything it runs.
+const WORKER_OFFLINE_MS_MIN: u64 = 20_000;
+
+fn check_limits(config: &Config) -> Checked {
+    let limits = &config.limits;
+    at_most("limits.maxQueued", limits.max_queued, COUNT_MAX)?;
+    at_most("limits.maxQueuedPerAgent", limits.max_queued_per_agent, COUNT_MAX)?;
+    at_most("retention.eventsBytesMax", config.retention.events_bytes_max, COUNT_MAX)?;
+    at_least("limits.maxFlows", u64::from(limits.max_flows), 1)?;
+    at_least("limits.maxFlowsPerAgent", u64::from(limits.max_flows_per_agent), 1)
+}
+
+/// Beyond it a number is no longer exact in JSON, and sums of several may not fit what a store keeps.
+const COUNT_MAX: u64 = 1 << 53;
+
 fn check_defaults(config: &Config) -> Checked {
     let defaults = &config.defaults;
-    at_least("defaults.timeoutMsMax", defaults.timeout_ms_max, 1)?;
+    ms("defaults.timeoutMsMax", 1, defaults.timeout_ms_max)?;
     check_timeout("defaults", defaults.timeout_ms, defaults.timeout_ms_max)?;
     check_retry("defaults", &defaults.retry)?;
     for (name, agent) in &config.agents {
@@ -102,7 +129,8 @@ fn check_retry(at: &str, retry: &Retry) -> Checked {
     if retry.jitter.is_some_and(|part| !(0.0..=1.0).contains(&part)) {
         return broken(format!("{at}.retry.jitter"), "must be from 0 to 1");
     }
-    Ok(())
+    ms(&format!("{at}.retry.backoffMs"), 0, retry.backoff_ms.unwrap_or(0))?;
+    ms(&format!("{at}.retry.maxBackoffMs"), 0, retry.max_backoff_ms.unwrap_or(0))
 }
 
 pub const RETRIES_MAX: u32 = 1000;
@@ -122,6 +150,18 @@ fn check_gate(name: &str, gate: &super::types::Gate) -> Checked {
         at_least(&format!("gates.{name}.burst"), u64::from(n), 1)?;
     }
     Ok(())
+}
+
+/// The bounds of a task's own times: both are added to the same clocks.
+fn ms(field: &str, least: u64, value: u64) -> Checked {
+    if (least..=MS_MAX).contains(&value) {
+        return Ok(());
+    }
+    broken(field, &format!("must be from {least} to {MS_MAX} milliseconds"))
+}
+
+fn at_most(field: &str, value: u64, most: u64) -> Checked {
+    if value <= most { Ok(()) } else { broken(field, &format!("must be at most {most}")) }
 }
 
 fn at_least(field: &str, value: u64, least: u64) -> Checked {

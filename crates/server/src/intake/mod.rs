@@ -7,7 +7,7 @@ mod key;
 mod task;
 
 pub use batch::{PreparedBatch, StoredBatch, prepare_batch};
-pub use fields::tier;
+pub use fields::{MS_MAX, tier};
 pub use key::{idempotency, key_of};
 pub use task::{Prepared, Resolved, ids_only, prepare};
 

@@ -25,15 +25,12 @@ pub async fn show(State(app): State<Arc<App>>) -> Result<Json<DrainView>, Error>
 #[utoipa::path(post, path = "/v1/drain", tag = "operation", request_body = DrainRequest,
     responses((status = 200, description = "How far it is", body = DrainView)))]
 pub async fn set(State(app): State<Arc<App>>, body: Body<DrainRequest>) -> Result<Json<DrainView>, Error> {
-    let (admit, from, to) = match body.value.on {
-        true => (Admit::Draining, Readiness::Ready, Readiness::Draining),
-        false => (Admit::Open, Readiness::Draining, Readiness::Ready),
-    };
+    let admit = if body.value.on { Admit::Draining } else { Admit::Open };
     if *app.handle.readiness().borrow() == Readiness::Stopping {
         return Err(crate::handle::Unavailable::Stopped.into());
     }
     app.handle.ask(|ticket| Event::Admit { admit, ticket: Some(ticket) }).await?;
-    app.handle.set_readiness_from(from, to);
+    app.handle.set_draining(body.value.on);
     tracing::info!(target: "runyard::server", draining = body.value.on, "drain");
     drain_view(&app).await.map(Json)
 }
@@ -54,7 +51,7 @@ async fn drain_view(app: &App) -> Result<DrainView, Error> {
     let counts = app.read(|reader| reader.counts()).await?;
     let total = counts.iter().fold(Default::default(), |sum, (_, count)| plus(&sum, count));
     let count = shown(&total);
-    let draining = matches!(*app.handle.readiness().borrow(), Readiness::Draining | Readiness::Stopping);
+    let draining = app.handle.is_draining();
     Ok(DrainView { draining, running: count.running, queued: count.waiting + count.scheduled + count.queued })
 }
 
