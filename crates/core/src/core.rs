@@ -405,6 +405,11 @@ impl Core {
         self.fleet.workers.values().flat_map(|worker| &worker.held).filter_map(|id| self.task(*id))
     }
 
+    /// Is this worker known, and has it joined? One that was given up must present itself again.
+    pub fn has_worker(&self, id: WorkerId) -> bool {
+        self.fleet.workers.get(&id).is_some_and(|worker| worker.joined)
+    }
+
     pub fn n_held(&self) -> usize {
         self.fleet.workers.values().map(|worker| worker.held.len()).sum()
     }

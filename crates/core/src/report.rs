@@ -1,5 +1,7 @@
 //! What workers say: joined, alive, gone, and how an attempt went. Only the live lease is believed.
 
+use std::collections::BTreeSet;
+
 use crate::core::{Core, Timer};
 use crate::event::{Admit, Command, Fault, HappeningKind, Held, Report, Subject, WorkerSpec};
 use crate::fleet::Worker;
@@ -165,7 +167,9 @@ impl Core {
                     return self.fail(now, id, class, message, reason);
                 }
                 let n = self.entry(id).task.n_quota;
-                let wait_ms = retry_after_ms.unwrap_or_else(|| backoff_ms(&policy.retry, id, n));
+                // A provider that says "at once" and then refuses again must not be hammered.
+                let asked_ms = retry_after_ms.map(|ms| ms.max(policy.retry.backoff_ms));
+                let wait_ms = asked_ms.unwrap_or_else(|| backoff_ms(&policy.retry, id, n));
                 self.retry(now, id, class, message, wait_ms.min(self.config.quota_wait_ms_max));
             }
             _ => {
@@ -225,6 +229,7 @@ impl Core {
             worker.reserved = old.reserved;
         }
         let leases: Vec<TaskId> = worker.held.iter().copied().collect();
+        let presented: BTreeSet<(TaskId, u32)> = held.iter().map(|held| (held.task, held.attempt)).collect();
         self.fleet.workers.insert(id, worker);
         self.arm_worker(id);
         self.happen(now, HappeningKind::WorkerJoined, Subject::Worker { worker: id, name });
@@ -235,7 +240,7 @@ impl Core {
         }
         for task in leases {
             let entry = &self.entry(task).task;
-            let is_held = held.iter().any(|held| held.task == task && held.attempt == entry.attempt);
+            let is_held = presented.contains(&(task, entry.attempt));
             if is_held {
                 self.rearm(now, task, out);
             } else {

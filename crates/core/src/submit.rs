@@ -363,8 +363,11 @@ impl Core {
             None => CancelAnswer::NotFound,
             Some(phase) if phase.is_terminal() => CancelAnswer::Terminal(phase),
             Some(phase) if phase.is_held() => {
-                self.ask_stop(now, task, Stop::Cancel, out);
-                self.touch(task).task.reason = format!("{STOPPING_FOR_CANCEL}{reason}").into();
+                // The first cancel gives the reason; a repeat changes nothing.
+                if self.entry(task).task.stop() != Some(Stop::Cancel) {
+                    self.ask_stop(now, task, Stop::Cancel, out);
+                    self.touch(task).task.reason = format!("{STOPPING_FOR_CANCEL}{reason}").into();
+                }
                 CancelAnswer::Stopping
             }
             Some(_) => {

@@ -6,12 +6,14 @@
 //! |---|---|
 //! | JSON | `{"status": 200, "body": <the JSON>}` |
 //! | anything else | `{"status": 200, "body": "<the text>"}` |
+//! | says JSON and is none | `{"status": 200, "body": "<the text>", "notJson": true}` |
 //! | `text/event-stream` | `{"status": 200, "text": "<data of all events, joined by newlines>", "lastEvent": <data of the last>}` |
 //!
 //! Each event goes to the log as it arrives. `lastEvent` is JSON when the data is; the `[DONE]` that some providers end
 //! with is no event. A result is at most 1 MiB: a longer answer is cut, marked with `"truncated": true`, and goes to
 //! the log instead. Redirects are not followed: a task names the place it means, and an answer must not move its
-//! credentials elsewhere. Any other status is a failure, see [`classify`].
+//! credentials elsewhere. A body that comes packed (gzip, br), though nobody asked for it, is a failure that names the
+//! encoding: as a text it would be noise. Any other status is a failure, see [`classify`].
 
 mod answer;
 pub mod classify;

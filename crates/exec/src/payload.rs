@@ -223,6 +223,10 @@ fn required<'a>(payload: Option<&'a RawValue>, what: &str) -> Result<&'a RawValu
 }
 
 fn parse_fields<'a, T: Deserialize<'a>>(payload: &'a RawValue) -> Result<T, PayloadError> {
+    // serde would also take a list of all the fields in their order, which nobody means.
+    if !payload.get().starts_with('{') {
+        return Err(PayloadError { field: "payload".to_owned(), message: "must be an object".to_owned() });
+    }
     let mut reader = serde_json::Deserializer::from_str(payload.get());
     serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let message = error.inner().to_string();
@@ -283,6 +287,8 @@ mod tests {
             ("noop", r#"{"sleepMs":-5}"#, "payload.sleepMs"),
             ("noop", r#"{"fail":"lost"}"#, "payload.fail"),
             ("noop", "[]", "payload"),
+            ("noop", "[5,null,null]", "payload"),
+            ("process", r#"[["true"],null,null,{},null]"#, "payload"),
             ("somebody.elses", r#"{"anything":true}"#, "ok"),
         ];
         for (kind, payload, field) in table {

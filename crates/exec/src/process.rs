@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The group is killed while its dead leader still holds the process id, so the id cannot belong to somebody else. A
-//! process that left the group (`setsid`) is found by the `RUNYARD_WORKDIR` in its environment: after a stop, and
-//! whenever somebody still holds the output open after the end.
+//! process that left the group (`setsid`) is found by the `RUNYARD_WORKDIR` in its environment, at every end: it may have
+//! closed its output, so nothing else would tell of it.
 //!
 //! Each task has a working directory `<data>/work/<task id>`, empty at the start of an attempt and removed with
 //! everything in it at the end. A `cwd` of the payload is used as it is and never touched; the working directory is
@@ -84,7 +84,7 @@ impl Processes {
             Failure::worker(format!("the process cannot be watched: {error}"))
         })?;
         let ending = run.watch(job.grace, stop).await;
-        let status = run.end(ending, &self.places, job.task).await;
+        let status = run.end(&self.places, job.task).await;
         Ok(run.outcome(ending, status))
     }
 
@@ -222,24 +222,19 @@ impl<'a> Run<'a> {
     }
 
     /// Kills what is left, makes sure that it is dead, and reads what it still had to say.
-    async fn end(&mut self, ending: Ending, places: &Places, task: u128) -> io::Result<ExitStatus> {
+    async fn end(&mut self, places: &Places, task: u128) -> io::Result<ExitStatus> {
         let status = self.group.kill_and_reap();
         self.group.confirm_dead().await;
-        if ending == Ending::Asked {
-            leftovers::sweep_task(places, task).await;
-        }
-        if !self.drain().await {
-            leftovers::sweep_task(places, task).await;
-            self.drain().await;
-        }
+        leftovers::sweep_task(places, task).await;
+        self.drain().await;
         self.report.finish(self.signs, &mut self.log);
         self.log.finish();
         self.signs.log_grew(self.log.file_bytes());
         status
     }
 
-    /// False when somebody still holds the output open.
-    async fn drain(&mut self) -> bool {
+    /// Everything of the run is dead, so the output is closed, unless it was handed to a process of somebody else.
+    async fn drain(&mut self) {
         let rest = async {
             while self.stdout.is_open || self.stderr.is_open {
                 tokio::select! {
@@ -252,7 +247,7 @@ impl<'a> Run<'a> {
                 }
             }
         };
-        tokio::time::timeout(DRAIN_MAX, rest).await.is_ok()
+        let _ = tokio::time::timeout(DRAIN_MAX, rest).await;
     }
 
     fn outcome(self, ending: Ending, status: io::Result<ExitStatus>) -> Outcome {

@@ -67,9 +67,34 @@ async fn a_json_answer_is_passed_on_as_it_is() {
 async fn any_other_answer_is_a_text() {
     let plain = outcome_of(answer("201 Created", "content-type: text/plain\r\n", "hi\n")).await;
     assert_eq!(completed(plain), json!({"status": 201, "body": "hi\n"}));
-    assert_eq!(completed(outcome_of(json_answer("{not json")).await), json!({"status": 200, "body": "{not json"}));
     let empty = outcome_of(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n".to_vec()).await;
     assert_eq!(completed(empty), json!({"status": 204, "body": ""}));
+}
+
+#[tokio::test]
+async fn an_answer_that_only_says_it_is_json_is_a_marked_text() {
+    let broken = completed(outcome_of(json_answer("{not json")).await);
+    assert_eq!(broken, json!({"status": 200, "body": "{not json", "notJson": true}));
+    assert_eq!(completed(outcome_of(json_answer("")).await), json!({"status": 200, "body": ""}));
+}
+
+#[tokio::test]
+async fn a_packed_answer_fails_and_names_its_encoding() {
+    for (value, name) in [("gzip", "`gzip`"), ("BR", "`br`"), ("gzip, br", "`gzip, br`")] {
+        let headers = format!("content-type: application/json\r\ncontent-encoding: {value}\r\n");
+        let (class, message) = failed_as(outcome_of(answer("200 OK", &headers, "\u{1f}packed")).await);
+        assert_eq!(class, Class::Task);
+        assert!(message.contains(name), "{message}");
+        let (class, message) = failed_as(outcome_of(answer("404 Not Found", &headers, "\u{1f}packed")).await);
+        assert_eq!(class, Class::Permanent);
+        assert!(message.contains(name) && !message.contains("packed"), "{message}");
+    }
+    let plain = outcome_of(answer("200 OK", "content-encoding: identity\r\n", "hi")).await;
+    assert_eq!(completed(plain), json!({"status": 200, "body": "hi"}));
+    let head = b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\ncontent-encoding: gzip\r\nconnection: close\r\n\r\n".to_vec();
+    let (url, _) = serve(head).await;
+    let head = Yard::new().run(Kind::Http, json!({"url": url, "method": "HEAD"})).await;
+    assert_eq!(completed(head), json!({"status": 200, "body": ""}));
 }
 
 #[tokio::test]

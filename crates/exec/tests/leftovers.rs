@@ -116,6 +116,21 @@ fn a_record_that_does_not_fit_the_process_harms_nobody() {
 }
 
 #[test]
+fn what_does_not_belong_among_the_records_stops_nothing() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let running = dir.path().join("running");
+    std::fs::create_dir_all(running.join("dir.json/deep")).expect("a directory");
+    std::fs::write(running.join("task_1.json"), "{").expect("a file");
+    std::os::unix::fs::symlink("loop.json", running.join("loop.json")).expect("a link");
+    rustix::fs::mkfifoat(rustix::fs::CWD, running.join("pipe.json"), rustix::fs::Mode::RWXU).expect("a pipe");
+    let mut orphan = Orphan::spawn("echo ready; sleep 1000", None);
+    orphan.record(dir.path(), |_| {});
+    assert_eq!(reap_leftovers(dir.path()).expect("reaped"), 0);
+    orphan.leader.wait().expect("its record was read all the same");
+    assert!(!running.exists());
+}
+
+#[test]
 fn a_task_of_another_data_directory_is_left_alone() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let other = tempfile::tempdir().expect("a temporary directory");

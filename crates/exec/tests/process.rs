@@ -205,6 +205,33 @@ async fn an_escaped_child_that_holds_the_output_open_does_not_hang_the_outcome()
 }
 
 #[tokio::test]
+async fn an_escaped_child_that_closed_its_output_dies_with_a_normal_exit() {
+    let yard = Yard::new();
+    // Three ways to run off, in one session each; the leader does not wait to see them started.
+    let line = "setsid sleep 7311 >/dev/null 2>&1 </dev/null & echo $!
+        (setsid sh -c 'sleep 7311 & sleep 7311' >/dev/null 2>&1 </dev/null &)
+        exit 0";
+    for _ in 0..20 {
+        let result = completed(yard.run(Kind::Process, shell(line)).await);
+        assert!(!is_alive(result["stdout"].as_str().expect("a text").trim()));
+        assert_eq!(marked_by(&yard), Vec::<String>::new());
+    }
+}
+
+/// Processes on this machine that were started for a task of this yard.
+fn marked_by(yard: &Yard) -> Vec<String> {
+    let work_root = yard.executors.places().work_dir(TASK).parent().expect("a folder").to_owned();
+    let mark = format!("RUNYARD_WORKDIR={}", work_root.display());
+    let pids = std::fs::read_dir("/proc").expect("a process table").flatten();
+    let pids = pids.filter_map(|entry| entry.file_name().into_string().ok());
+    let has_mark = |pid: &String| {
+        std::fs::read(format!("/proc/{pid}/environ"))
+            .is_ok_and(|bytes| bytes.windows(mark.len()).any(|part| part == mark.as_bytes()))
+    };
+    pids.filter(has_mark).collect()
+}
+
+#[tokio::test]
 async fn a_stop_before_the_start_starts_nothing() {
     let yard = Yard::new();
     let mark = yard.dir.path().join("mark");

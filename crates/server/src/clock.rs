@@ -13,6 +13,11 @@ pub fn new_id() -> u128 {
     uuid::Uuid::now_v7().as_u128()
 }
 
+/// When [`new_id`] made this one: it is what the first 48 bits say.
+pub fn made_at_ms(id: u128) -> WallMs {
+    (id >> 80) as u64
+}
+
 /// Mixed into lease tokens of a new store.
 pub fn salt() -> u64 {
     (new_id() >> 64) as u64 ^ new_id() as u64

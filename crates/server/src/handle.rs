@@ -314,13 +314,14 @@ mod tests {
     }
 
     fn submit(n: usize) -> impl FnOnce(Ticket) -> Event {
-        let shape = Shape {
-            kind: "noop".into(),
-            resources: Resources::default(),
-            place: Place::default(),
+        let shape = Shape { kind: "noop".into(), resources: Resources::default(), place: Place::default() };
+        let flow = FlowKey {
+            agent: "a".into(),
+            lane: "main".into(),
+            tier: Tier::Normal,
+            shape: shape.into(),
             gates: Vec::new(),
         };
-        let flow = FlowKey { agent: "a".into(), lane: "main".into(), tier: Tier::Normal, shape: shape.into() };
         let new = NewTask {
             id: TaskId(1),
             flow,
@@ -336,9 +337,7 @@ mod tests {
             idempotency: None,
         };
         let items = vec![new; n];
-        move |ticket| {
-            Event::Submit(Submission { ticket, batch: None, mode: SubmitMode::All, items, idempotency: None })
-        }
+        move |ticket| Event::Submit(Submission { ticket, batch: None, mode: SubmitMode::All, items, idempotency: None })
     }
 
     fn drained(handle: &Handle) -> Vec<usize> {

@@ -27,7 +27,7 @@ use runyard_worker::{Worker, WorkerOptions};
 use tokio::sync::watch;
 
 use crate::clock::{Clock, wall_ms};
-use crate::handle::{Commit, Handle, Readiness};
+use crate::handle::{Commit, Handle};
 
 /// Events handled in one tick; what is left waits for the next, which follows at once.
 const EVENTS_PER_TICK: usize = 2048;

@@ -72,3 +72,24 @@ async fn a_bad_configuration_is_refused_before_anything_is_touched() {
     assert!(matches!(refused, Err(Error::Config(_))));
     assert!(!dir.path().join("data").join("runyard.db").exists());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeat_is_answered_when_its_task_is_gone() {
+    let yard = Yard::with(json!({"retention": {"tasksMs": 1}})).await;
+    let body = json!({"kind": "noop", "idempotencyKey": "k", "rank": 4, "payload": {"result": 1}, "tags": ["t"]});
+    let first = yard.submit(body.clone()).await;
+    yard.ended(&first["id"]).await;
+    // What grew old goes first at the next start.
+    let yard = yard.restart(json!({"retention": {"tasksMs": 1}})).await;
+    let path = format!("/v1/tasks/{}", first["id"].as_str().unwrap());
+    while yard.get(&path).await.status != 404 {}
+    let reply = yard.post("/v1/tasks", body).await;
+    let again = reply.json();
+    assert_eq!((reply.status, reply.header("idempotent-replayed")), (201, Some("true")), "{reply:?}");
+    assert_eq!(reply.header("location"), Some(&*path));
+    for field in ["id", "state", "rank", "payload", "tags", "kind", "agent", "retry"] {
+        assert_eq!(again[field], first[field], "{field} in {again}");
+    }
+    let other = json!({"kind": "noop", "idempotencyKey": "k", "rank": 5});
+    assert_eq!(yard.post("/v1/tasks", other).await.status, 422);
+}

@@ -358,7 +358,7 @@ impl Oracle {
         let (min_ms, max_ms) = ((wait_ms - span_ms - 2.0).max(0.0) as u64, (wait_ms + span_ms + 2.0) as u64);
         match (class, retry_after_ms) {
             (Class::Quota, Some(ms)) => {
-                let ms = ms.min(self.config.quota_wait_ms_max);
+                let ms = ms.max(retry.backoff_ms).min(self.config.quota_wait_ms_max);
                 Fate::Backoff(class, ms, ms)
             }
             (Class::Quota, None) => {

@@ -16,7 +16,9 @@ use runyard_core::task::{State, Task, Wait};
 use runyard_core::write::{CountDelta, CountKey, FlowRow, Loaded, Meta, Needs, Rows, WriteSet};
 
 use crate::codec::{RowKey, encode_happenings};
-use crate::store::{Error, Filter, FlowRows, FlowWant, Page, Purge, Purged, Reader, Result, Store, TaskDoc};
+use crate::store::{
+    Error, Filter, FlowRows, FlowWant, IdPage, PAGE_BYTES_MAX, Page, Purge, Purged, Reader, Result, Store, TaskDoc,
+};
 
 #[derive(Clone, Default)]
 pub struct MemoryStore {
@@ -132,17 +134,29 @@ impl Reader for MemoryStore {
     fn tasks(&self, filter: &Filter, after: Option<u64>, limit: usize) -> Result<Page> {
         let content = self.lock();
         let mut items = Vec::new();
+        let mut n_bytes = 0;
         let mut last_seq = None;
         for (&seq, row) in content.tasks.range(..after.unwrap_or(u64::MAX)).rev() {
             if row.passes(filter) {
-                if items.len() == limit {
+                if items.len() == limit || n_bytes >= PAGE_BYTES_MAX {
                     return Ok(Page { items, next: last_seq });
                 }
-                items.push(row.doc());
+                let doc = row.doc();
+                n_bytes += doc.n_bytes();
+                items.push(doc);
             }
             last_seq = Some(seq);
         }
         Ok(Page { items, next: None })
+    }
+
+    fn task_ids(&self, filter: &Filter, after: Option<u64>, limit: usize) -> Result<IdPage> {
+        let content = self.lock();
+        let before = content.tasks.range(..after.unwrap_or(u64::MAX)).rev();
+        let mut passing = before.filter(|(_, row)| row.passes(filter));
+        let page: Vec<(u64, TaskId)> = passing.by_ref().take(limit).map(|(&seq, row)| (seq, row.task.id)).collect();
+        let next = passing.next().and(page.last()).map(|(seq, _)| *seq);
+        Ok(IdPage { items: page.into_iter().map(|(_, id)| id).collect(), next })
     }
 
     fn batch(&self, id: BatchId) -> Result<Option<(Batch, Blob)>> {

@@ -111,8 +111,12 @@ pub trait Reader: Send + Sync {
     fn task(&self, id: TaskId) -> Result<Option<TaskDoc>>;
 
     /// Newest first. `after` is the `seq` a page ended with. A page may be short of `limit` and still have a
-    /// `next`: a filter looks at a bounded number of rows for each page.
+    /// `next`: a filter looks at a bounded number of rows for each page, and a page that has reached
+    /// [`PAGE_BYTES_MAX`] ends.
     fn tasks(&self, filter: &Filter, after: Option<u64>, limit: usize) -> Result<Page>;
+
+    /// The same list without what the tasks carry, for whoever acts on each of them.
+    fn task_ids(&self, filter: &Filter, after: Option<u64>, limit: usize) -> Result<IdPage>;
 
     fn batch(&self, id: BatchId) -> Result<Option<(Batch, Blob)>>;
 
@@ -161,6 +165,22 @@ pub struct Filter {
 pub struct Page {
     pub items: Vec<TaskDoc>,
     pub next: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub struct IdPage {
+    pub items: Vec<TaskId>,
+    pub next: Option<u64>,
+}
+
+/// Specs and results on one page. A thousand tasks of 2 MiB each must not become one answer; one task always fits.
+pub const PAGE_BYTES_MAX: usize = 8 << 20;
+
+impl TaskDoc {
+    /// What counts towards [`PAGE_BYTES_MAX`].
+    pub fn n_bytes(&self) -> usize {
+        [&self.spec, &self.result].into_iter().flatten().map(|blob| blob.len()).sum()
+    }
 }
 
 /// The copy of the flow's key that a task's row carries, so that it can be read after its flow is gone.

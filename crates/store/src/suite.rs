@@ -88,6 +88,8 @@ rules! {
     a_list_shows_only_what_passes_its_filter
     a_list_of_a_batch_shows_its_members
     a_list_by_time_is_bounded_on_both_sides
+    a_page_ends_when_it_is_large
+    ids_are_listed_as_tasks_are
     a_batch_comes_back_with_its_spec
     purge_keeps_live_tasks
     purge_takes_ended_tasks_after_their_time

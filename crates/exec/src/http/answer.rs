@@ -1,7 +1,7 @@
 //! Reads an answer: a whole body, a stream of events, or the reason for a failure.
 
 use jiff::Timestamp;
-use reqwest::header::{CONTENT_TYPE, HeaderMap, LOCATION};
+use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, LOCATION};
 use reqwest::{Response, StatusCode};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -23,6 +23,11 @@ pub(super) async fn read(response: Response, signs: &dyn Signs, log: &mut LogWri
     let status = response.status();
     if !status.is_success() {
         return Err(refused(response).await);
+    }
+    if let Some(encoding) = encoding(&response) {
+        let message =
+            format!("the answer has content-encoding `{encoding}`, which is not understood; send no accept-encoding");
+        return Err(Failure::work(Class::Task, message));
     }
     let result = match body_kind(response.headers()) {
         BodyKind::Events => read_events(response, signs, log).await?,
@@ -49,10 +54,20 @@ fn body_kind(headers: &HeaderMap) -> BodyKind {
     }
 }
 
+/// How the body is packed, if it is. Nothing but the plain body is asked for, and nothing else could be stored as text.
+fn encoding(response: &Response) -> Option<String> {
+    let value =
+        String::from_utf8_lossy(response.headers().get(CONTENT_ENCODING)?.as_bytes()).trim().to_ascii_lowercase();
+    // The answer to a HEAD tells of a body that it does not have.
+    let is_packed = !matches!(value.as_str(), "" | "identity") && response.content_length() != Some(0);
+    is_packed.then_some(value)
+}
+
 async fn refused(mut response: Response) -> Failure {
     let status = response.status();
     let retry_after_ms = retry_after_ms(response.headers(), Timestamp::now());
     let location = response.headers().get(LOCATION).map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
+    let encoding = encoding(&response);
     let mut quote = Vec::new();
     // A body that breaks off is quoted as far as it came: the status is what counts.
     while let Ok(Some(chunk)) = response.chunk().await {
@@ -62,7 +77,10 @@ async fn refused(mut response: Response) -> Failure {
             break;
         }
     }
-    let quote = String::from_utf8_lossy(&quote).into_owned();
+    let quote = match encoding {
+        Some(encoding) => format!("[a body with content-encoding `{encoding}`]"),
+        None => String::from_utf8_lossy(&quote).into_owned(),
+    };
     Failure {
         class: class_of(status, retry_after_ms),
         message: refusal_text(status, location.as_deref(), &quote),
@@ -106,25 +124,25 @@ async fn read_body(
             signs.log_grew(log.file_bytes());
         }
     }
-    if kind == BodyKind::Json
-        && let Some(result) = json_result(status, &body)
-    {
-        return Ok(result);
+    // What is too long to be read as JSON is a text like any other.
+    if kind != BodyKind::Json || body.is_empty() || body.len() + ENVELOPE_BYTES > RESULT_BYTES_MAX {
+        return Ok(to_bytes(&text_result(status, &body, signs, log)));
     }
-    text_result(status, &body, signs, log)
+    Ok(json_result(status, &body).unwrap_or_else(|| {
+        let mut result = text_result(status, &body, signs, log);
+        result["notJson"] = Value::Bool(true);
+        to_bytes(&result)
+    }))
 }
 
-/// `None` when it is too long or not what its content type says; then it is a text like any other.
+/// `None` when it is not what its content type says.
 fn json_result(status: StatusCode, body: &[u8]) -> Option<Vec<u8>> {
-    if body.len() + ENVELOPE_BYTES > RESULT_BYTES_MAX {
-        return None;
-    }
     let body: &RawValue = serde_json::from_slice(body).ok()?;
     let body = body.get();
     Some(format!(r#"{{"status":{},"body":{body}}}"#, status.as_u16()).into_bytes())
 }
 
-fn text_result(status: StatusCode, body: &[u8], signs: &dyn Signs, log: &mut LogWriter) -> Result<Vec<u8>, Failure> {
+fn text_result(status: StatusCode, body: &[u8], signs: &dyn Signs, log: &mut LogWriter) -> Value {
     let text = String::from_utf8_lossy(body);
     let (text, fit) = fit_text(&text, RESULT_BYTES_MAX - ENVELOPE_BYTES);
     let mut result = json!({"status": status.as_u16(), "body": text});
@@ -136,7 +154,7 @@ fn text_result(status: StatusCode, body: &[u8], signs: &dyn Signs, log: &mut Log
             signs.log_grew(log.file_bytes());
         }
     }
-    Ok(to_bytes(&result))
+    result
 }
 
 async fn read_events(mut response: Response, signs: &dyn Signs, log: &mut LogWriter) -> Result<Vec<u8>, Failure> {

@@ -26,8 +26,9 @@ pub fn class_of(status: StatusCode, retry_after_ms: Option<u64>) -> Class {
 /// Seconds or an HTTP date; a date that has passed is "now". What is neither counts as absent.
 pub fn retry_after_ms(headers: &HeaderMap, now: Timestamp) -> Option<u64> {
     let value = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = value.parse::<u64>() {
-        return Some(seconds.saturating_mul(1000));
+    if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
+        // More seconds than a number can hold is a very long time, not no time.
+        return Some(value.parse::<u64>().unwrap_or(u64::MAX).saturating_mul(1000));
     }
     let at = jiff::fmt::rfc2822::parse(value).ok()?.timestamp();
     Some(u64::try_from(at.as_millisecond() - now.as_millisecond()).unwrap_or(0))
@@ -75,7 +76,10 @@ mod tests {
             (" 0 ", Some(0)),
             ("Sun, 15 Nov 2026 21:00:30 GMT", Some(30_000)),
             ("Sun, 15 Nov 2026 20:59:30 GMT", Some(0)),
-            ("99999999999999999999", None),
+            ("99999999999999999999", Some(u64::MAX)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("", None),
+            ("+7", None),
             ("-1", None),
             ("soon", None),
         ];

@@ -2,7 +2,7 @@
 //! from its group.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, pidfd_send_signal};
 
 use super::environment::workdir_mark;
-use super::proc_table;
+use super::proc_table::{self, Environ};
 use super::record::Record;
 use crate::places::Places;
 
@@ -39,50 +39,82 @@ pub fn reap_leftovers(data_dir: &Path) -> Result<usize, LeftoversError> {
     let mut mark = workdir_mark(&places.work_root());
     mark.push(b'/');
     let n_killed = sweep(&|variable| variable.starts_with(&mark))?;
-    remove_tree(&places.running_root())?;
-    remove_tree(&places.work_root())?;
+    remove_tree(&places.running_root());
+    remove_tree(&places.work_root());
     Ok(n_killed)
 }
 
-/// Kills what carries the mark of this task, also outside its group.
+/// Kills what carries the mark of this task, also outside its group. It reads the environment of every process on the
+/// machine, so it has a thread of its own.
 pub(super) async fn sweep_task(places: &Places, task: u128) {
     let mark = workdir_mark(&places.work_dir(task));
     let swept = tokio::task::spawn_blocking(move || sweep(&|variable| variable == mark));
     match swept.await {
         Ok(Ok(_)) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "a stopped task left processes behind"),
-        Err(error) => tracing::warn!(%error, "a stopped task could not be checked for processes left behind"),
+        Ok(Err(error)) => tracing::warn!(%error, "an ended task left processes behind"),
+        Err(error) => tracing::warn!(%error, "an ended task could not be checked for processes left behind"),
     }
 }
 
-/// Until no process with the mark is alive. A process that forks while it is hunted is found on the next look.
+/// Until no process with the mark is alive. A process that forks while it is hunted is found on the next look, and so
+/// is one that was in the middle of an `exec`, when it has no environment to show. One that has none on two looks was
+/// started without.
 fn sweep(is_marked: &dyn Fn(&[u8]) -> bool) -> Result<usize, LeftoversError> {
     let give_up_at = Instant::now() + DEATH_MAX;
-    let mut seen = BTreeSet::new();
+    let (mut killed, mut blank) = (BTreeSet::new(), BTreeSet::new());
     loop {
-        let alive = kill_marked(is_marked);
-        if alive.is_empty() {
-            return Ok(seen.len());
+        let found = look(is_marked);
+        let newly_blank = found.blank.iter().filter(|pid| blank.insert(**pid)).count();
+        if found.marked.is_empty() && newly_blank == 0 {
+            return Ok(killed.len());
         }
         if Instant::now() >= give_up_at {
-            return Err(LeftoversError::StillAlive { pids: alive });
+            return if found.marked.is_empty() {
+                Ok(killed.len())
+            } else {
+                Err(LeftoversError::StillAlive { pids: found.marked })
+            };
         }
-        seen.extend(alive);
+        killed.extend(found.marked);
         std::thread::sleep(LOOK);
     }
 }
 
-fn kill_marked(is_marked: &dyn Fn(&[u8]) -> bool) -> Vec<i32> {
-    let own = rustix::process::getpid();
-    let others = proc_table::pids().into_iter().filter_map(Pid::from_raw).filter(|pid| *pid != own);
-    others.filter(|pid| kill_if_marked(*pid, is_marked)).map(|pid| pid.as_raw_nonzero().get()).collect()
+/// One look at all processes.
+#[derive(Default)]
+struct Found {
+    /// Carries the mark, and has been sent a kill.
+    marked: Vec<i32>,
+    /// Shows no environment.
+    blank: Vec<i32>,
 }
 
-/// The descriptor is opened before the mark is read, so the process that is killed is the one that was looked at.
+fn look(is_marked: &dyn Fn(&[u8]) -> bool) -> Found {
+    let own = rustix::process::getpid();
+    let mut found = Found::default();
+    for pid in proc_table::pids().into_iter().filter_map(Pid::from_raw).filter(|pid| *pid != own) {
+        let raw = pid.as_raw_nonzero().get();
+        match proc_table::environ(raw) {
+            Environ::Shown(variables) if variables.has(is_marked) => {
+                if kill_if_marked(pid, is_marked) {
+                    found.marked.push(raw);
+                }
+            }
+            Environ::Blank => found.blank.push(raw),
+            Environ::Shown(_) | Environ::Gone => {}
+        }
+    }
+    found
+}
+
+/// The mark is read again behind an open descriptor, so the process that is killed is the one that was looked at.
 fn kill_if_marked(pid: Pid, is_marked: &dyn Fn(&[u8]) -> bool) -> bool {
     let pidfd = pidfd_open(pid, PidfdFlags::empty());
-    if !proc_table::environ_has(pid.as_raw_nonzero().get(), is_marked) {
-        return false;
+    match proc_table::environ(pid.as_raw_nonzero().get()) {
+        Environ::Shown(variables) if variables.has(is_marked) => {}
+        // In the middle of an `exec`: it counts, so that there is another look.
+        Environ::Blank => return true,
+        Environ::Shown(_) | Environ::Gone => return false,
     }
     // An error says that it has died meanwhile, or is not ours to kill; the next look tells.
     let _ = match pidfd {
@@ -97,19 +129,31 @@ fn read_records(places: &Places) -> io::Result<Vec<Record>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
-    let mut records = Vec::new();
-    for entry in entries {
-        // A draft that was never renamed, or a damaged file: the mark in the environment finds its process.
-        if let Ok(record) = serde_json::from_slice(&fs::read(entry?.path())?) {
-            records.push(record);
-        }
-    }
-    Ok(records)
+    Ok(entries.filter_map(read_record).collect())
 }
 
-fn remove_tree(path: &Path) -> io::Result<()> {
+/// A directory, a damaged file, a draft that was never renamed: nothing in this folder may keep the server from
+/// starting, and a process without a record is found by the mark in its environment.
+fn read_record(entry: io::Result<DirEntry>) -> Option<Record> {
+    let entry = entry.inspect_err(|error| tracing::warn!(%error, "a record of a process cannot be listed")).ok()?;
+    let path = entry.path();
+    // Opening a pipe would wait for its writer.
+    if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+        tracing::warn!(path = %path.display(), "this is no record of a process");
+        return None;
+    }
+    let record = fs::read(&path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
+    record
+        .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "a record of a process cannot be read"))
+        .ok()
+}
+
+/// What cannot be removed is in nobody's way: each attempt makes its own places anew.
+fn remove_tree(path: &Path) {
     match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            tracing::warn!(path = %path.display(), %error, "what an earlier run left behind cannot be removed");
+        }
+        _ => {}
     }
 }

@@ -33,9 +33,31 @@ pub(super) fn alive_in_group(pgid: i32) -> Vec<i32> {
     members.map(|stat| stat.pid).collect()
 }
 
-/// Is there a variable (`NAME=value`) like this in the environment the process was started with? A zombie has none.
-pub(super) fn environ_has(pid: i32, matches: impl Fn(&[u8]) -> bool) -> bool {
-    fs::read(format!("/proc/{pid}/environ")).is_ok_and(|bytes| bytes.split(|byte| *byte == 0).any(matches))
+/// The environment a process was started with.
+pub(super) enum Environ {
+    Shown(Variables),
+    /// It has none, or is in the middle of an `exec`: the old one is gone and the new one not there yet.
+    Blank,
+    /// Dead, a zombie, part of the kernel, or none of our business.
+    Gone,
+}
+
+/// `NAME=value`, each ended by a zero byte.
+pub(super) struct Variables(Vec<u8>);
+
+impl Variables {
+    pub(super) fn has(&self, matches: impl Fn(&[u8]) -> bool) -> bool {
+        self.0.split(|byte| *byte == 0).any(matches)
+    }
+}
+
+pub(super) fn environ(pid: i32) -> Environ {
+    match fs::read(format!("/proc/{pid}/environ")) {
+        Ok(bytes) if !bytes.is_empty() => Environ::Shown(Variables(bytes)),
+        // Only what has a program of its own can be in an `exec`: a zombie and a kernel thread have none.
+        Ok(_) if fs::read_link(format!("/proc/{pid}/exe")).is_ok() => Environ::Blank,
+        _ => Environ::Gone,
+    }
 }
 
 pub(super) fn boot_id() -> String {

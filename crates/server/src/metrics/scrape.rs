@@ -8,6 +8,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use runyard_core::config::LANE_MAIN;
 use runyard_core::write::{CountDelta, CountKey};
 
 use super::Metrics;
@@ -16,6 +17,8 @@ use crate::config::Config;
 /// Agents with a label of their own; the rest is summed as `other`, so that a million agents do not make a million series.
 pub const AGENTS_MAX: usize = 100;
 const OTHER: &str = "other";
+/// An agent that is really called so. No name has a space in it, so this is nobody else's.
+const OTHER_AGENT: &str = "other (agent)";
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Where {
@@ -38,7 +41,7 @@ impl Metrics {
     pub fn scrape(&self, counts: &[(CountKey, CountDelta)], config: &Config) -> String {
         let mut registry = Registry::with_prefix("runyard");
         let named = busiest(counts);
-        register_gauges(&mut registry, counts, &named);
+        register_gauges(&mut registry, counts, &named, config);
         register_counters(&mut registry, counts, &named);
         register_limits(&mut registry, config);
         let mut text = String::new();
@@ -50,14 +53,19 @@ impl Metrics {
     }
 }
 
-fn register_gauges(registry: &mut Registry, counts: &[(CountKey, CountDelta)], named: &BTreeSet<&str>) {
+fn register_gauges(
+    registry: &mut Registry,
+    counts: &[(CountKey, CountDelta)],
+    named: &BTreeSet<&str>,
+    config: &Config,
+) {
     let gauges = ["waiting", "scheduled", "queued", "running"].map(|name| {
         let family = Family::<Where, Gauge>::default();
         registry.register(format!("tasks_{name}"), "Tasks now, by agent and lane", family.clone());
         family
     });
     for (key, count) in counts {
-        let labels = Where { agent: label(&key.agent, named), lane: key.lane.to_string() };
+        let labels = Where { agent: label(&key.agent, named), lane: lane_in_force(&key.lane, config) };
         let values = [count.waiting, count.scheduled, count.queued, count.assigned + count.running];
         for (gauge, value) in gauges.iter().zip(values) {
             gauge.get_or_create(&labels).inc_by(value);
@@ -93,7 +101,16 @@ const COUNTERS: [(&str, &str, Count); 8] = [
 ];
 
 fn label(agent: &str, named: &BTreeSet<&str>) -> String {
-    if named.contains(agent) { agent.to_owned() } else { OTHER.to_owned() }
+    match agent {
+        OTHER if named.contains(agent) => OTHER_AGENT.to_owned(),
+        _ if named.contains(agent) => agent.to_owned(),
+        _ => OTHER.to_owned(),
+    }
+}
+
+/// A task of an unknown lane counts where it runs: in main. Else everyone could make series by making lanes up.
+fn lane_in_force(lane: &str, config: &Config) -> String {
+    if config.lanes.contains_key(lane) { lane.to_owned() } else { LANE_MAIN.to_owned() }
 }
 
 /// Busy is what is live now, then what there ever was.
@@ -141,5 +158,21 @@ mod tests {
         assert!(!text.contains("agent=\"a000\"") && text.contains("agent=\"a002\""));
         assert!(text.contains("runyard_limit{scope=\"lane\",name=\"main\"} 30"));
         assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn an_unknown_lane_is_counted_in_main_and_an_agent_called_other_apart() {
+        let count = |agent: &str, lane: &str, queued| {
+            let key = CountKey { agent: agent.into(), lane: lane.into() };
+            (key, CountDelta { queued, submitted: queued, ..CountDelta::default() })
+        };
+        let mut counts = vec![count("other", "main", 1000), count("other", "made.up", 500), count("other", "cron", 7)];
+        counts.extend((0..AGENTS_MAX).map(|n| count(&format!("a{n:03}"), "main", n as i64 + 1)));
+        let text = Metrics::default().scrape(&counts, &Config::default());
+        assert!(text.contains("runyard_tasks_queued{agent=\"other (agent)\",lane=\"main\"} 1500"), "{text}");
+        assert!(text.contains("runyard_tasks_queued{agent=\"other (agent)\",lane=\"cron\"} 7"), "{text}");
+        assert!(text.contains("runyard_tasks_queued{agent=\"other\",lane=\"main\"} 1\n"), "{text}");
+        assert!(text.contains("runyard_tasks_submitted_total{agent=\"other (agent)\"} 1507"), "{text}");
+        assert!(!text.contains("made.up"), "{text}");
     }
 }

@@ -130,8 +130,8 @@ async fn cancel_many(app: &App, filter: Filter, reason: Text) -> Result<CancelMa
     let mut after = None;
     loop {
         let page_filter = filter.clone();
-        let page = app.read(move |reader| reader.tasks(&page_filter, after, CHUNK)).await?;
-        let asked = page.items.iter().map(|doc| ask(app, doc.task.id, reason.clone()));
+        let page = app.read(move |reader| reader.task_ids(&page_filter, after, CHUNK)).await?;
+        let asked = page.items.iter().map(|id| ask(app, *id, reason.clone()));
         for outcome in join_all(asked).await {
             match outcome? {
                 event::CancelAnswer::Ended => answer.cancelled += 1,

@@ -1,7 +1,8 @@
 //! The event stream: from the log up to now, then live, without gap or duplicate.
 //!
 //! The subscription to live commits begins before the log is read, so whatever is committed meanwhile is seen at least
-//! once; sequence numbers make it exactly once. A subscriber that falls behind reads the log again.
+//! once; sequence numbers make it exactly once. A subscriber that falls behind, or that sees a gap (a tick that failed
+//! behind its commit tells nobody), reads the log again.
 
 use std::sync::Arc;
 
@@ -125,7 +126,7 @@ impl Pump {
                 () = stop.cancelled() => return,
                 () = to.closed() => return,
                 commit = commits.recv() => match commit {
-                    Ok(commit) => self.send(commit.seq, &commit.happenings).await,
+                    Ok(commit) => self.send_live(&commit).await,
                     Err(broadcast::error::RecvError::Lagged(_)) => self.catch_up().await,
                     Err(broadcast::error::RecvError::Closed) => return,
                 },
@@ -156,6 +157,14 @@ impl Pump {
                 return Ok(());
             }
         }
+    }
+
+    /// Commits with happenings are numbered without gaps, so a number left out is a commit that was not told.
+    async fn send_live(&mut self, commit: &Commit) -> Result<(), Gone> {
+        if commit.seq > self.at.seq + 1 {
+            self.catch_up().await?;
+        }
+        self.send(commit.seq, &commit.happenings).await
     }
 
     async fn send(&mut self, seq: u64, happenings: &[Happening]) -> Result<(), Gone> {
@@ -227,6 +236,37 @@ mod tests {
         assert!(!filter(&[], None, Some(2)).matches(&event));
         let config = Happening { kind: HappeningKind::ConfigChanged, at_ms: 1, subject: Subject::Config };
         assert!(filter(&[], None, None).matches(&config) && !filter(&[], Some("a"), None).matches(&config));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_commit_that_was_not_told_is_read_from_the_log() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let options =
+            crate::ServeOptions { listen: Some("127.0.0.1:0".into()), ..crate::ServeOptions::new(dir.path()) };
+        let server = crate::Server::start(options).await.expect("it starts");
+        assert!(server.ready().await);
+        let app = server.app();
+        let filter = EventFilter { types: vec!["config.changed".into()], ..EventFilter::default() };
+        let (at, _) = Pump::start(app, None).await.expect("it reads");
+        let (to, mut sent) = mpsc::channel(8);
+        let (commits, told) = broadcast::channel(8);
+        let mut live = app.handle.commits();
+        let pump = Pump { app: app.clone(), filter, to, at };
+        // Nothing is in the log yet that the client does not have, so its first look finds nothing.
+        let pump = tokio::spawn(pump.run(told));
+        let mut last = None;
+        for limit in [3, 4] {
+            let change = serde_json::json!({ "lanes": { "main": limit } });
+            app.patch_config(change.as_object().expect("an object").clone()).await.expect("patched");
+            last = Some(live.recv().await.expect("told"));
+        }
+        commits.send(last.expect("two were told")).expect("the pump listens");
+        for _ in 0..2 {
+            sent.recv().await.expect("both are sent");
+        }
+        server.shutdown(std::time::Duration::ZERO).await;
+        pump.await.expect("it ends with the server");
+        assert!(sent.recv().await.is_none(), "and neither twice");
     }
 
     #[test]

@@ -6,10 +6,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use runyard_core::event::{Accepted, Answer, Change, ChangeRefusal, Event, FirstAnswer, Submission, SubmitMode};
-use runyard_core::ids::TaskId;
+use runyard_core::event::{
+    Accepted, Answer, Change, ChangeRefusal, Event, FirstAnswer, NewTask, Submission, SubmitMode,
+};
+use runyard_core::ids::{FlowId, TaskId};
 use runyard_core::name::Name;
-use runyard_core::task::Tier;
+use runyard_core::task::{Task, Tier};
 use runyard_store::store::{Filter, TaskDoc};
 use runyard_wire::{
     ChangeRequest, Dependency, ExplainView, Id, ListPage, Priority, RetryRequest, StepView, StoredSpec, TaskRequest,
@@ -243,6 +245,7 @@ async fn submit_one(
 ) -> Result<Response, Error> {
     let Prepared { new, stored } = prepared;
     let labels = Labels::of(&new.flow);
+    let asked = as_asked(&new);
     let submit = |ticket| {
         Event::Submit(Submission { ticket, batch: None, mode: SubmitMode::All, items: vec![new], idempotency })
     };
@@ -257,10 +260,28 @@ async fn submit_one(
         },
         Answer::Refused(refusal) => Err(Error::Refused(refusal)),
         Answer::Replayed(FirstAnswer::Task { id, phase }) => {
-            let view = view::doc_view(app, task_doc(app, id).await?)?;
+            let view = match app.read(move |reader| reader.task(id)).await? {
+                Some(doc) => view::doc_view(app, doc)?,
+                // The key outlived its task. The body is the same, so the repeat itself says what was asked for.
+                None => {
+                    let task = Task { id, created_at: clock::made_at_ms(id.0), ..asked };
+                    view::task_view(app, &task, labels, stored, None)
+                }
+            };
             Ok(replayed(created(id, Json(view::as_first_answered(view, phase)).into_response())))
         }
         _ => Err(unexpected()),
+    }
+}
+
+/// A task of which only the request is known.
+fn as_asked(new: &NewTask) -> Task {
+    Task {
+        rank: new.rank,
+        policy: new.policy,
+        run_at: new.run_at,
+        deadline: new.deadline,
+        ..Task::new(new.id, 0, FlowId(0), 0)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
 use runyard_core::batch::Batch;
 use runyard_core::event::Happening;
@@ -17,7 +17,7 @@ use super::connect::open_reader;
 use super::load;
 use super::row::{Doing, N_TASK_COLUMNS, batch_at, blob_at, integer, moment, number, task_at, task_columns};
 use crate::codec::{RowKeyRef, decode_happenings, decode_row_key};
-use crate::store::{Error, Filter, Page, Reader, Result, TaskDoc};
+use crate::store::{Error, Filter, IdPage, PAGE_BYTES_MAX, Page, Reader, Result, TaskDoc};
 
 pub struct Readers {
     path: PathBuf,
@@ -50,17 +50,12 @@ impl Readers {
     }
 
     fn with<T>(&self, read: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
-        let mut db = self.borrow()?;
-        let answer = read(&mut db);
-        let mut pool = self.pool.lock().expect("no thread panics while it holds the pool");
-        pool.idle.push(db);
-        drop(pool);
-        self.returned.notify_one();
-        answer
+        let mut lent = Lent { readers: self, db: Some(self.borrow()?) };
+        read(lent.db.as_mut().expect("it is lent until it is dropped"))
     }
 
     fn borrow(&self) -> Result<Connection> {
-        let mut pool = self.pool.lock().expect("no thread panics while it holds the pool");
+        let mut pool = self.lock();
         loop {
             if let Some(db) = pool.idle.pop() {
                 return Ok(db);
@@ -72,6 +67,24 @@ impl Readers {
             }
             pool = self.returned.wait(pool).expect("no thread panics while it holds the pool");
         }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().expect("no thread panics while it holds the pool")
+    }
+}
+
+/// Goes back to the pool also when the read panics: statements and transactions have ended by then, and a pool that
+/// loses a connection with each panic ends up waiting for ever.
+struct Lent<'a> {
+    readers: &'a Readers,
+    db: Option<Connection>,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.readers.lock().idle.extend(self.db.take());
+        self.readers.returned.notify_one();
     }
 }
 
@@ -90,6 +103,13 @@ impl Reader for Readers {
             // One snapshot for the scan and the rows it finds.
             let tx = db.transaction().doing(READING)?;
             list(&tx, filter, after, limit)
+        })
+    }
+
+    fn task_ids(&self, filter: &Filter, after: Option<u64>, limit: usize) -> Result<IdPage> {
+        self.with(|db| {
+            let tx = db.transaction().doing(READING)?;
+            list_ids(&tx, filter, after, limit)
         })
     }
 
@@ -201,6 +221,37 @@ fn happenings_at(row: &Row<'_>) -> Result<(u64, Vec<Happening>)> {
 /// Looks at few columns of many rows, newest first, and reads whole rows only for what passes.
 fn list(db: &Connection, filter: &Filter, after: Option<u64>, limit: usize) -> Result<Page> {
     const DOC: &str = concat!(doc_select!(), " WHERE t.seq = ?1");
+    let mut select = db.prepare_cached(DOC).doing(READING)?;
+    let mut items = Vec::new();
+    let next = scan(db, filter, after, limit, |seq| {
+        let mut rows = select.query([seq]).doing(READING)?;
+        let doc = rows.next().doing(READING)?.map(doc_at).transpose()?;
+        let n_bytes = doc.as_ref().map_or(0, TaskDoc::n_bytes);
+        items.extend(doc);
+        Ok(n_bytes)
+    })?;
+    Ok(Page { items, next })
+}
+
+fn list_ids(db: &Connection, filter: &Filter, after: Option<u64>, limit: usize) -> Result<IdPage> {
+    let mut select = db.prepare_cached("SELECT id FROM tasks WHERE seq = ?1").doing(READING)?;
+    let mut items = Vec::new();
+    let next = scan(db, filter, after, limit, |seq| {
+        let id: [u8; 16] = select.query_row([seq], |row| row.get(0)).doing(READING)?;
+        items.push(TaskId(u128::from_be_bytes(id)));
+        Ok(0)
+    })?;
+    Ok(IdPage { items, next })
+}
+
+/// Hands the seqs that pass to `take`, which says how many bytes it took. Gives where the next page goes on.
+fn scan(
+    db: &Connection,
+    filter: &Filter,
+    after: Option<u64>,
+    limit: usize,
+    mut take: impl FnMut(i64) -> Result<usize>,
+) -> Result<Option<u64>> {
     let mut before = after.map_or(i64::MAX, integer);
     if let Some(at) = filter.created_before {
         before = before.min(first_created(db, moment(at))?);
@@ -209,10 +260,8 @@ fn list(db: &Connection, filter: &Filter, after: Option<u64>, limit: usize) -> R
     let mut select = db.prepare_cached(scan.sql).doing(READING)?;
     select.raw_bind_parameter(1, before).doing(READING)?;
     scan.bind(&mut select, filter).doing(READING)?;
-    let mut select_doc = db.prepare_cached(DOC).doing(READING)?;
     let mut rows = select.raw_query();
-    let mut page = Page { items: Vec::new(), next: None };
-    let mut n_seen = 0;
+    let (mut n_seen, mut n_taken, mut n_bytes) = (0, 0, 0);
     let mut last = None;
     while let Some(row) = rows.next().doing(READING)? {
         let seen = Seen::at(row)?;
@@ -220,18 +269,17 @@ fn list(db: &Connection, filter: &Filter, after: Option<u64>, limit: usize) -> R
             break;
         }
         let passes = seen.passes(filter);
-        if n_seen == SCAN_MAX || passes && page.items.len() == limit {
-            page.next = last.map(number);
-            break;
+        if n_seen == SCAN_MAX || passes && (n_taken == limit || n_bytes >= PAGE_BYTES_MAX) {
+            return Ok(last.map(number));
         }
         if passes {
-            let mut docs = select_doc.query([seen.seq]).doing(READING)?;
-            page.items.extend(docs.next().doing(READING)?.map(doc_at).transpose()?);
+            n_bytes += take(seen.seq)?;
+            n_taken += 1;
         }
         n_seen += 1;
         last = Some(seen.seq);
     }
-    Ok(page)
+    Ok(None)
 }
 
 /// Seqs follow time, so the first seq that was not created before `at` is found by halving.
@@ -344,3 +392,20 @@ impl<'row> Seen<'row> {
 }
 
 const READING: &str = "reading rows";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_does_not_cost_a_connection() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("store.db");
+        Connection::open(&path).and_then(|db| db.execute_batch("CREATE TABLE one (a)")).expect("a database");
+        let readers = Readers::new(&path);
+        let read = std::panic::AssertUnwindSafe(|| readers.with(|_| -> Result<()> { panic!("as planned") }));
+        assert!(std::panic::catch_unwind(read).is_err());
+        let pool = readers.lock();
+        assert_eq!((pool.idle.len(), pool.n_open), (1, 1));
+    }
+}

@@ -8,7 +8,7 @@ use runyard_core::write::{Edge, Insert, Needs, WriteSet};
 
 use super::Harness;
 use super::fixture::*;
-use crate::store::{Filter, FlowRows, FlowWant};
+use crate::store::{Filter, FlowRows, FlowWant, PAGE_BYTES_MAX};
 
 pub fn queued_rows_come_in_rank_then_submit_order(harness: &mut dyn Harness) {
     let mut fixture = Fixture::new(harness.fresh());
@@ -258,6 +258,48 @@ pub fn a_list_by_time_is_bounded_on_both_sides(harness: &mut dyn Harness) {
     assert!(list(None, Some(10)).is_empty());
     assert!(list(Some(40), None).is_empty());
     assert_eq!(list(None, Some(1000)), [20, 9, 8, 7, 3, 2]);
+}
+
+pub fn a_page_ends_when_it_is_large(harness: &mut dyn Harness) {
+    let mut fixture = Fixture::new(harness.fresh());
+    // Newest first: two small ones, two that fill a page together, one that is a page by itself, a small one.
+    let sizes = [1, PAGE_BYTES_MAX + 1, PAGE_BYTES_MAX / 2, PAGE_BYTES_MAX / 2, 1, 1];
+    let inserts =
+        sizes.into_iter().zip(1..).map(|(n, seq)| Insert { spec: Some(vec![7; n].into()), ..insert(task(seq)) });
+    fixture.commit(WriteSet { inserts: inserts.collect(), ..WriteSet::default() });
+    let page = |after| {
+        let page = fixture.reader().tasks(&Filter::default(), after, 100).expect("it reads");
+        (page.items.iter().map(|doc| doc.task.seq).collect::<Vec<_>>(), page.next)
+    };
+    assert_eq!(page(None), (vec![6, 5, 4, 3], Some(3)));
+    assert_eq!(page(Some(3)), (vec![2], Some(2)));
+    assert_eq!(page(Some(2)), (vec![1], None));
+    let ids = fixture.reader().task_ids(&Filter::default(), None, 100).expect("it reads");
+    assert_eq!((ids.items.len(), ids.next), (6, None), "without what the tasks carry there is nothing to end it");
+}
+
+pub fn ids_are_listed_as_tasks_are(harness: &mut dyn Harness) {
+    let mut fixture = Fixture::new(harness.fresh());
+    fixture.insert([task(1), ended(2, task(2)), task(3), member(batch_id(1), task(5)), task(7)]);
+    let queued = Filter { phases: vec![Phase::Queued], ..Filter::default() };
+    let of_batch = Filter { batch: Some(batch_id(1)), ..Filter::default() };
+    for (filter, expected) in
+        [(Filter::default(), vec![7, 5, 3, 2, 1]), (queued, vec![7, 5, 3, 1]), (of_batch, vec![5])]
+    {
+        for limit in 1..=6 {
+            let (mut ids, mut after) = (Vec::new(), None);
+            loop {
+                let page = fixture.reader().task_ids(&filter, after, limit).expect("it reads");
+                assert!(page.items.len() <= limit);
+                ids.extend(page.items);
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(ids, expected.iter().map(|seq| id(*seq)).collect::<Vec<_>>(), "{filter:?} in pages of {limit}");
+        }
+    }
 }
 
 pub fn a_batch_comes_back_with_its_spec(harness: &mut dyn Harness) {

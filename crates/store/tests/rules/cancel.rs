@@ -1,7 +1,7 @@
 //! Cancel is final, in every state.
 
-use runyard_core::event::CancelAnswer;
-use runyard_core::ids::TaskId;
+use runyard_core::event::{CancelAnswer, Event};
+use runyard_core::ids::{TaskId, Ticket};
 use runyard_core::task::{Class, Phase, Stop};
 
 use super::bed::{Bed, HOUR, MINUTE, SECOND, batch, task};
@@ -219,4 +219,17 @@ fn a_copy_of_a_cancelled_task_is_a_new_task() {
     bed.complete(copy);
     assert_ne!(copy, old);
     assert_eq!(bed.task(old), before);
+}
+
+#[test]
+fn a_second_cancel_leaves_the_reason_of_the_first() {
+    let mut bed = Bed::new();
+    let id = bed.submit(task("a"));
+    bed.begin(id);
+    let cancel =
+        |n: u64, reason: &'static str| Event::Cancel { ticket: Ticket(u64::MAX - n), task: id, reason: reason.into() };
+    bed.send([cancel(0, "first")]);
+    bed.send([cancel(1, "")]);
+    bed.confirm_stop(id);
+    assert_eq!((bed.state(id), &*bed.task(id).reason), (Phase::Cancelled, "first"));
 }

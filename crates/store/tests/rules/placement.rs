@@ -3,7 +3,7 @@
 use runyard_core::event::WorkerSpec;
 use runyard_core::flow::Resources;
 use runyard_core::ids::WorkerId;
-use runyard_core::task::{Class, Phase};
+use runyard_core::task::{Class, Phase, Tier};
 
 use super::bed::{Bed, FIRST, SECOND, task, worker};
 
@@ -218,4 +218,28 @@ fn a_retry_avoids_the_worker_where_it_failed_while_another_fits() {
     bed.worker_gone(FIRST);
     bed.advance_ms(2 * SECOND);
     assert_eq!((bed.n_starts_of(id), bed.start_of(id).worker), (3, SECOND_WORKER), "nobody else fits now");
+}
+
+/// Two tasks that each need a whole worker, under a stream of small ones: the second gets its turn too.
+#[test]
+fn a_reservation_that_was_not_to_be_had_is_asked_for_again() {
+    let mut bed = bed_with([sized(FIRST, 2000, 1024)]);
+    let mut small = bed.submit(task("s").cpu(1000).long());
+    let first = bed.submit(task("a").cpu(2000).long());
+    let second = bed.submit(task("b").cpu(2000).tier(Tier::Low).long());
+    let mut waited_ms = 0;
+    while bed.state(second) == Phase::Queued {
+        assert!(waited_ms <= 300 * SECOND, "the second big task is starved");
+        bed.advance_ms(SECOND);
+        waited_ms += SECOND;
+        let next = bed.submit(task("s").cpu(1000).long());
+        if bed.state(small) == Phase::Running {
+            bed.complete(small);
+        }
+        small = next;
+        if bed.state(first) == Phase::Running {
+            bed.complete(first);
+        }
+    }
+    assert_eq!(bed.state(first), Phase::Completed);
 }

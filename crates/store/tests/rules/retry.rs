@@ -214,6 +214,9 @@ fn quota_ends_failed_after_a_hundred() {
     let id = bed.submit(task("a"));
     for _ in 0..100 {
         bed.fail_with_retry_after(id, Class::Quota, 1);
+        // "At once" is no answer for a provider that then refuses again: it waits for the backoff at least.
+        bed.advance_ms(SECOND - 1);
+        assert_eq!(bed.state(id), Phase::Scheduled);
         bed.advance_ms(1);
         assert_eq!(bed.state(id), Phase::Running);
     }

@@ -1,5 +1,6 @@
 //! Memory holds only the head of each queue. Nobody can tell from the order of starts.
 
+use runyard_core::event::Event;
 use runyard_core::ids::TaskId;
 use runyard_core::task::{Phase, Tier};
 
@@ -99,4 +100,33 @@ fn deadlines_deep_in_a_queue_fall_due_in_time() {
     assert_eq!((bed.counts(None).failed, bed.counts(None).expired, bed.counts(None).queued), (1500, 1500, 1500));
     bed.reconfigure(|config| config.inflight_max = 1);
     assert_eq!(bed.run_all(), ids.iter().copied().skip(1).step_by(2).collect::<Vec<_>>());
+}
+
+/// Flows without tasks are dropped beyond a number of them, also when this very tick ended their last one.
+#[test]
+fn flows_that_went_idle_by_the_thousand_are_forgotten() {
+    let mut bed = Bed::new().inflight(5000).config(|config| config.lanes.get_mut("main").unwrap().limit = 5000);
+    for round in 0..2 {
+        let ids: Vec<TaskId> = (0..1100).map(|n| bed.submit(task(&format!("agent-{round}-{n}")))).collect();
+        let ends: Vec<Event> = ids.iter().map(|&id| bed.complete_event(id)).collect();
+        bed.send(ends);
+        assert!(ids.iter().all(|&id| bed.state(id) == Phase::Completed));
+    }
+}
+
+/// A refill reads a thousand flows at a time; the next one goes on where it stopped.
+#[test]
+fn no_flow_is_kept_from_being_read_by_a_thousand_others() {
+    let mut bed = Bed::new().inflight(2500).config(|config| {
+        config.window_max = 1;
+        config.lanes.get_mut("main").unwrap().limit = 2500;
+    });
+    bed.pause_lane("main", true);
+    let agents: Vec<String> = (0..1100).map(|n| format!("agent-{n}")).collect();
+    for agent in &agents {
+        bed.submit_n(2, &task(agent));
+    }
+    bed.restart();
+    bed.pause_lane("main", false);
+    assert_eq!(bed.run_all().len(), 2200);
 }
