@@ -207,7 +207,7 @@ async fn an_escaped_child_that_holds_the_output_open_does_not_hang_the_outcome()
 #[tokio::test]
 async fn an_escaped_child_that_closed_its_output_dies_with_a_normal_exit() {
     let yard = Yard::new();
-    // Three ways to run off, in one session each; the leader does not wait to see them started.
+    // The leader does not wait to see them started: they may still be in the middle of an `exec` when it has ended.
     let line = "setsid sleep 7311 >/dev/null 2>&1 </dev/null & echo $!
         (setsid sh -c 'sleep 7311 & sleep 7311' >/dev/null 2>&1 </dev/null &)
         exit 0";

@@ -315,13 +315,7 @@ mod tests {
 
     fn submit(n: usize) -> impl FnOnce(Ticket) -> Event {
         let shape = Shape { kind: "noop".into(), resources: Resources::default(), place: Place::default() };
-        let flow = FlowKey {
-            agent: "a".into(),
-            lane: "main".into(),
-            tier: Tier::Normal,
-            shape: shape.into(),
-            gates: Vec::new(),
-        };
+        let flow = FlowKey { agent: "a".into(), lane: "main".into(), tier: Tier::Normal, shape, gates: Vec::new() };
         let new = NewTask {
             id: TaskId(1),
             flow,

@@ -437,21 +437,4 @@ fn worker_id(data_dir: &Path) -> Result<WorkerId, Error> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_may_be_poison_is_alone_and_the_inbox_has_its_turn() {
-        let seen = |n| Event::WorkerSeen { worker: WorkerId(n) };
-        let number = |event: Option<Event>| match event {
-            Some(Event::WorkerSeen { worker }) => Some(worker.0),
-            _ => None,
-        };
-        let mut alone = Alone::default();
-        assert!(alone.next().is_none() && alone.is_empty());
-        alone.set(seen(1), [seen(2), seen(3)]);
-        let turns: Vec<_> = (0..6).map(|_| number(alone.next())).collect();
-        assert_eq!(turns, [Some(1), None, Some(2), None, Some(3), None]);
-        assert!(alone.is_empty());
-    }
-}
+mod tests;

@@ -22,7 +22,12 @@ async fn bad_bodies_are_refused_and_nothing_is_stored() {
         ("/v1/tasks", b"", 400, "", "empty"),
         ("/v1/tasks", b"{", 400, "", "ends too early"),
         ("/v1/tasks", b"{\"kind\":\"\xff\"}", 400, "", "UTF-8"),
-        ("/v1/tasks", b"[]", 400, "", "invalid"),
+        ("/v1/tasks", b"[]", 400, "", "must be an object"),
+        ("/v1/tasks", br#"{"kind":"noop","retry":[9,5,2,9,0,null]}"#, 400, "retry", "must be an object"),
+        ("/v1/tasks", br#"{"kind":"noop","payload":[5,null,null]}"#, 400, "payload", "must be an object"),
+        ("/v1/batches", br#"{"tasks":[{"kind":"noop"},["noop"]]}"#, 400, "tasks[1]", "must be an object"),
+        ("/v1/drain", b"[true]", 400, "", "the body must be an object"),
+        ("/v1/tasks/cancel", br#"["a",[],null,null,null,null]"#, 400, "", "the body must be an object"),
         ("/v1/tasks", br#"{"kind":"noop"} x"#, 400, "", "more behind"),
         ("/v1/tasks", br#"{"kind":7}"#, 400, "kind", "invalid type"),
         ("/v1/tasks", br#"{"kind":"noop","prio":1}"#, 400, "prio", "unknown field"),
@@ -54,6 +59,28 @@ async fn bad_bodies_are_refused_and_nothing_is_stored() {
     assert_eq!(stored["items"], json!([]));
     let stats: Value = yard.get("/v1/stats").await.json();
     assert_eq!((&stats["metrics"]["submitted"], &stats["queue"]["totalQueued"]), (&json!(0), &json!(0)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_changes_no_setting_and_no_task() {
+    let yard = Yard::new().await;
+    let waiting = json!({"kind": "noop", "delayMs": 3_600_000});
+    let id = yard.request("POST", "/v1/tasks").json(&waiting).send().await.json()["id"].as_str().unwrap().to_owned();
+    let task = format!("/v1/tasks/{id}");
+    let table: [(&str, &str, &[u8]); 4] = [
+        ("PATCH", &task, br#"["high",7,null,null]"#),
+        ("PUT", "/v1/lanes/zz", b"[3,false]"),
+        ("PUT", "/v1/agents/zz", b"[1,1,true,null]"),
+        ("PATCH", "/v1/config", b"[]"),
+    ];
+    for (method, path, body) in table {
+        let reply = send(&yard, method, path, body).await;
+        assert_eq!((reply.status, &reply.problem()["code"]), (400, &json!("invalid")), "{path}: {reply:?}");
+        assert!(reply.problem()["detail"].as_str().unwrap().contains("must be an object"), "{path}: {reply:?}");
+    }
+    assert_eq!(yard.get(&task).await.json()["rank"], 0);
+    let lanes = yard.get("/v1/lanes").await.json();
+    assert!(!lanes.to_string().contains("zz"), "{lanes}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

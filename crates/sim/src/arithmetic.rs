@@ -155,12 +155,12 @@ impl Oracle {
 
     /// Of two flows that differ in nothing but their tier the higher goes first, unless the other has aged. (Where
     /// windows are tiny a queue may have to be read first, and for one tick the lower one is all that is known.)
-    pub fn check_tiers(&self, applied: &Applied, kept_before: &[Keep]) {
+    pub fn check_tiers(&self, applied: &Applied) {
         for id in &applied.started {
             let key = self.key_of(&self.rows[id]);
-            // A worker that was kept for it, because it waited so long, is closed to the higher one.
-            let is_kept = kept_before.iter().any(|keep| keep.flow == *key);
-            if key.tier == Tier::Critical || is_kept || self.is_aged(*id, applied) {
+            // A worker may be kept for one that asks for room and waited long: it is closed to the higher one.
+            let asks = key.shape.resources != Resources::default();
+            if key.tier == Tier::Critical || asks || self.is_aged(*id, applied) {
                 continue;
             }
             let passed = self.flows.values().find(|flow| {

@@ -202,7 +202,6 @@ impl World {
         let now = self.now();
         let forecast = self.oracle.foresee(now, events);
         let ends: Vec<(usize, Held)> = events.iter().filter_map(|event| self.end_of(event)).collect();
-        let kept_before = self.yard().core().keeps();
         let result = self.yard_mut().tick(now, events);
         let committed = self.tap.committed();
         let is_lost = result.is_err() && committed.is_empty();
@@ -215,7 +214,7 @@ impl World {
         self.oracle.take_rates(&applied.started);
         self.oracle.check_order(&applied);
         if !self.universe.is_tiny {
-            self.oracle.check_tiers(&applied, &kept_before);
+            self.oracle.check_tiers(&applied);
         }
         match result {
             Ok(ticked) => {

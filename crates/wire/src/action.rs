@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::json::nullable;
+use crate::object::object;
 use crate::{Id, Priority, TaskState, Timestamp};
 
 /// One page of a list.
@@ -19,7 +20,7 @@ pub struct ListPage<T> {
 
 /// What may still be changed before a task starts.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct ChangeRequest {
     /// Another tier.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,14 +37,18 @@ pub struct ChangeRequest {
     pub run_at: Option<Timestamp>,
 }
 
+object!(ChangeRequest);
+
 /// Why a task is cancelled; the whole body may be left out.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct CancelRequest {
     /// For people; shown with the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
+
+object!(CancelRequest);
 
 /// What a cancel did.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -60,7 +65,7 @@ pub struct CancelAnswer {
 
 /// Which tasks to cancel: all that match every field given. At least one field besides `reason` is required.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct CancelFilter {
     /// Tasks of this agent.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,6 +86,8 @@ pub struct CancelFilter {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
+
+object!(CancelFilter);
 
 /// What a cancel of many did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]

@@ -3,11 +3,12 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::object::object;
 use crate::{BatchMode, Id, Problem, TaskRequest, TaskState, Timestamp};
 
 /// Tasks to be submitted together; they may name each other as `#name`.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct BatchRequest {
     /// What one bad item means for the others (default `all`: nothing is stored).
     #[serde(default)]
@@ -34,6 +35,8 @@ pub struct BatchRequest {
     /// 1 to 1000 tasks.
     pub tasks: Vec<TaskRequest>,
 }
+
+object!(BatchRequest);
 
 /// What became of each task of a batch at its submit.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::json::nullable;
+use crate::object::object;
 use crate::{Counts, Id, Priority, Timestamp};
 
 /// An agent that has tasks or settings.
@@ -31,7 +32,7 @@ pub struct AgentView {
 
 /// Settings of an agent; what is left out stays, null goes back to the configured value.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct AgentPut {
     /// How many of its tasks may hold a slot at once.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "nullable")]
@@ -49,6 +50,8 @@ pub struct AgentPut {
     #[schema(value_type = Option<Priority>)]
     pub max_priority: Option<Option<Priority>>,
 }
+
+object!(AgentPut);
 
 /// A lane.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -70,7 +73,7 @@ pub struct LaneView {
 
 /// Settings of a lane; what is left out stays. A new name makes a new lane and needs a limit.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct LanePut {
     /// How many of its tasks may hold a slot at once.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,6 +82,8 @@ pub struct LanePut {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
 }
+
+object!(LanePut);
 
 /// The configuration in force, and where each value comes from.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -99,11 +104,13 @@ pub struct ConfigPatch(pub serde_json::Map<String, serde_json::Value>);
 
 /// Turns draining on or off.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct DrainRequest {
     /// True: accept and start nothing new.
     pub on: bool,
 }
+
+object!(DrainRequest);
 
 /// Is the server draining, and what is left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
@@ -119,7 +126,7 @@ pub struct DrainView {
 
 /// A new API key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct KeyRequest {
     /// A name for people.
     pub name: String,
@@ -129,6 +136,8 @@ pub struct KeyRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agents: Option<Vec<String>>,
 }
+
+object!(KeyRequest);
 
 /// What a key may do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema)]
@@ -173,11 +182,13 @@ pub struct KeyCreated {
 
 /// Where to write a copy of the store.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct BackupRequest {
     /// A file on the server's machine that does not exist yet; relative paths start in the data directory.
     pub path: String,
 }
+
+object!(BackupRequest);
 
 /// A copy of the store that was written.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, ToSchema)]

@@ -7,6 +7,7 @@
 
 mod id;
 mod json;
+mod object;
 mod parse;
 mod timestamp;
 mod words;

@@ -55,10 +55,24 @@ fn describe(path: String, error: &serde_json::Error) -> ParseError {
     let path = if path == "." { String::new() } else { path };
     let message = error.to_string();
     match error.classify() {
+        serde_json::error::Category::Data if is_list_for_object(&message) => list_for_object(path, error),
         serde_json::error::Category::Data => ParseError { field: with_missing(path, &message), message },
         serde_json::error::Category::Eof => ParseError::whole(format!("the JSON ends too early: {message}")),
         _ => ParseError { field: path, message: format!("the body is not JSON: {message}") },
     }
+}
+
+/// The commonest wrong type deserves the words of the API's own reader: serde calls a list a sequence, and an object a
+/// map.
+fn is_list_for_object(message: &str) -> bool {
+    let expected = message.strip_prefix("invalid type: sequence, expected ");
+    expected.is_some_and(|expected| expected.starts_with("an object") || expected.starts_with("a map"))
+}
+
+fn list_for_object(field: String, error: &serde_json::Error) -> ParseError {
+    let what = if field.is_empty() { "the body " } else { "" };
+    let (line, column) = (error.line(), error.column());
+    ParseError { field, message: format!("{what}must be an object, not a list (line {line} column {column})") }
 }
 
 /// A missing field is named by serde in its message only, because it has no place of its own in the text.
@@ -120,7 +134,7 @@ mod tests {
         assert!(task_error(r#"{"kind":"#).message.contains("ends too early"));
         assert!(task_error("{kind}").message.contains("not JSON"));
         assert!(task_error(r#"{"kind":"a"} true"#).message.contains("more behind"));
-        assert!(task_error("[]").message.contains("invalid"));
+        assert!(task_error("[]").message.contains("the body must be an object"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{Object, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::object::object;
 use crate::{Class, Id};
 
 /// A task this one waits for: its id, or `#name` of a task in the same batch.
@@ -78,7 +79,7 @@ impl<'de> Deserialize<'de> for Dependency {
 
 /// When and how often a failed attempt is repeated. What is left out comes from the configuration.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct RetryRequest {
     /// Repeats after the first attempt (default 3; 0 is one run).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -99,6 +100,8 @@ pub struct RetryRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on: Option<Vec<Class>>,
 }
+
+object!(RetryRequest);
 
 /// When and how often a failed attempt is repeated, as in force for this task.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
@@ -175,7 +178,7 @@ impl<'de> Deserialize<'de> for Resources {
 
 /// What is enforced while the task runs.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct Limits {
     /// Cores, with fractions.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -191,9 +194,11 @@ pub struct Limits {
     pub output_bytes: Option<u64>,
 }
 
+object!(Limits);
+
 /// Which workers the task may or should run on, by their labels.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct Place {
     /// Labels a worker must have.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -208,6 +213,8 @@ pub struct Place {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spread_by: Option<String>,
 }
+
+object!(Place);
 
 impl Place {
     pub fn is_empty(&self) -> bool {

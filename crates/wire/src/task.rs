@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
+use crate::object::object;
 use crate::{
     Class, Dependency, Id, Json, Limits, OnDependencyFailure, Place, Priority, Resources, RetryRequest, RetrySpec,
     TaskState, Timestamp,
@@ -12,7 +13,7 @@ use crate::{
 
 /// One unit of work to be done. Only `kind` is required; in a batch it may come from the batch's defaults.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
 pub struct TaskRequest {
     /// Which executor runs it: `process`, `http`, `noop`, or any kind that some worker offers.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -100,6 +101,8 @@ pub struct TaskRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
 }
+
+object!(TaskRequest);
 
 /// The part of a task that its row does not hold in columns: written once at submit, joined again with the row when
 /// the task is shown or started. Small on purpose, because millions of these wait on disk.

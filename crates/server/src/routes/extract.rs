@@ -32,7 +32,7 @@ impl<S: Send + Sync, T: DeserializeOwned, const MAX: usize> FromRequest<S> for B
             return Err(Error::UnsupportedMediaType);
         }
         let bytes = body_bytes(request, MAX).await?;
-        let value = object(&bytes)?;
+        let value = runyard_wire::parse(&bytes)?;
         Ok(Body { value, bytes })
     }
 }
@@ -52,16 +52,8 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalB
         if !says_json {
             return Err(Error::UnsupportedMediaType);
         }
-        Ok(OptionalBody(object(&bytes)?))
+        Ok(OptionalBody(runyard_wire::parse(&bytes)?))
     }
-}
-
-/// Every body is an object. serde would also take a list of all the fields in their order, which nobody means.
-fn object<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Error> {
-    if bytes.trim_ascii_start().starts_with(b"[") {
-        return Err(Invalid::new("", "the body is a list; a JSON object is expected").into());
-    }
-    Ok(runyard_wire::parse(bytes)?)
 }
 
 async fn body_bytes(request: Request, max: usize) -> Result<Bytes, Error> {

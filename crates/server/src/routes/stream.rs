@@ -262,7 +262,8 @@ mod tests {
         }
         commits.send(last.expect("two were told")).expect("the pump listens");
         for _ in 0..2 {
-            sent.recv().await.expect("both are sent");
+            let event = tokio::time::timeout(std::time::Duration::from_secs(30), sent.recv()).await;
+            assert!(event.is_ok_and(|event| event.is_some()), "both are sent");
         }
         server.shutdown(std::time::Duration::ZERO).await;
         pump.await.expect("it ends with the server");
