@@ -227,6 +227,17 @@ impl Handle {
         }
     }
 
+    /// While the store cannot be written: whoever waits for an answer is told so. Reports and configuration stay.
+    pub(crate) fn refuse_waiting(&self) {
+        let mut inbox = self.lock();
+        inbox.submits.clear();
+        inbox.n_items = 0;
+        let is_asked =
+            |event: &Event| matches!(event, Event::Cancel { .. } | Event::Change { .. } | Event::Explain { .. });
+        inbox.control.retain(|event| !is_asked(event));
+        inbox.answers.clear();
+    }
+
     /// After a failed commit: whoever still waits learns that the outcome is unknown.
     pub(crate) fn drop_answers(&self, tickets: impl IntoIterator<Item = Ticket>) {
         let mut inbox = self.lock();

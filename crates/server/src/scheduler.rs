@@ -207,7 +207,7 @@ impl Loop {
         let mut is_ready = false;
         loop {
             let timeout = if again { Duration::ZERO } else { self.timeout(&yard, clock.now()) };
-            self.gather(timeout, &mut events);
+            self.gather(&yard, timeout, &mut events);
             if self.handle.is_closed() {
                 return;
             }
@@ -223,14 +223,14 @@ impl Loop {
     }
 
     /// The events of the next tick: one that has to be alone, or what is in the inbox.
-    fn gather(&mut self, timeout: Duration, events: &mut Vec<Event>) {
+    fn gather(&mut self, yard: &Yard, timeout: Duration, events: &mut Vec<Event>) {
         if let Some(event) = self.alone.next() {
             events.push(event);
             return;
         }
         let timeout = if self.alone.is_empty() { timeout } else { Duration::ZERO };
         self.handle.drain(EVENTS_PER_TICK, timeout, events);
-        self.keep_alive(events);
+        self.keep_alive(yard, events);
     }
 
     fn timeout(&self, yard: &Yard, now: Now) -> Duration {
@@ -243,10 +243,16 @@ impl Loop {
         self.purge_at.saturating_duration_since(Instant::now())
     }
 
-    fn keep_alive(&mut self, events: &mut Vec<Event>) {
-        if self.seen_at.elapsed() >= HEARTBEAT {
-            self.seen_at = Instant::now();
+    /// Tells that the worker is alive. One that was given up meanwhile (the loop stood still for too long) joins again.
+    fn keep_alive(&mut self, yard: &Yard, events: &mut Vec<Event>) {
+        if self.seen_at.elapsed() < HEARTBEAT {
+            return;
+        }
+        self.seen_at = Instant::now();
+        if yard.core().has_worker(self.spec.id) {
             events.push(Event::WorkerSeen { worker: self.spec.id });
+        } else if self.alone.is_empty() {
+            self.join();
         }
     }
 
@@ -328,6 +334,8 @@ impl Loop {
                 Ok(()) => break,
                 Err(reason) => tracing::error!(reason, "the store cannot be reloaded; trying again"),
             }
+            // Nobody waits without end for a disk that is full: what has gathered is refused, nothing of it is stored.
+            self.handle.refuse_waiting();
             if self.handle.is_closed() {
                 return;
             }
