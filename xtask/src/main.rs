@@ -37,9 +37,9 @@ fn test_steps() -> Vec<Step> {
     vec![
         Step::check("formatting", "cargo fmt --all --check"),
         Step::check("lints", "cargo clippy --workspace --all-targets --quiet -- -D warnings"),
-        Step::tests("tests", "cargo test --workspace --exclude runyard-sim"),
-        Step::tests("simulator", "cargo test -p runyard-sim"),
-        Step::tests("planted bugs", "cargo test -p runyard-sim --features planted --test planted"),
+        Step::tests("tests and simulator", "cargo test --workspace --no-fail-fast"),
+        // For the whole workspace too, so that the dependencies built above are used as they are.
+        Step::tests("planted bugs", "cargo test --workspace --features runyard-sim/planted --test planted"),
     ]
 }
 

@@ -1,7 +1,7 @@
 //! The thread that owns the tick loop, and the embedded worker beside it.
 //!
 //! ```text
-//! inbox ─► tick (one commit) ─► happenings to observers ─► starts and stops to the worker ─► answers
+//! inbox ─► tick (one commit) ─► starts and stops to the worker ─► happenings to observers ─► answers
 //!   ▲                                                              │
 //!   └──────────────────────────── reports ─────────────────────────┘
 //! ```
@@ -287,12 +287,6 @@ impl Loop {
     }
 
     fn let_out(&self, ticked: Ticked, n_events: usize, took: Duration) {
-        if ticked.commit.is_some() {
-            self.observer.committed(&ticked.happenings, n_events, took);
-        }
-        if let Some(seq) = ticked.commit.filter(|_| !ticked.happenings.is_empty()) {
-            self.handle.publish(Commit { seq, happenings: ticked.happenings });
-        }
         let mut starts = Vec::new();
         let mut answers: Vec<(Ticket, Answer)> = Vec::new();
         for command in ticked.commands {
@@ -311,6 +305,12 @@ impl Loop {
             }
         }
         self.start(&mut starts);
+        if ticked.commit.is_some() {
+            self.observer.committed(&ticked.happenings, n_events, took);
+        }
+        if let Some(seq) = ticked.commit.filter(|_| !ticked.happenings.is_empty()) {
+            self.handle.publish(Commit { seq, happenings: ticked.happenings });
+        }
         self.handle.answer(answers);
     }
 

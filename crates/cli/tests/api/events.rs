@@ -72,8 +72,9 @@ fn filters_choose_events() {
     let scene = Scene::new();
     let a = scene.submit(json!({"kind": "noop", "agent": "a"}));
     let b = scene.submit(json!({"kind": "noop", "agent": "b", "lane": "cron", "payload": {"fail": "permanent"}}));
+    [&a, &b].into_iter().for_each(|id| drop(scene.end(id)));
     let (batch, members) = scene.batch(json!({"tasks": [{"kind": "noop", "agent": "c"}]}));
-    [&a, &b, &members[0]].into_iter().for_each(|id| drop(scene.end(id)));
+    drop(scene.end(&members[0]));
     let first = |query: &str| scene.events(query).next_event();
     assert_eq!(first("agent=b")["task"], b.as_str());
     assert_eq!(first("lane=cron")["task"], b.as_str());

@@ -158,7 +158,7 @@ fn a_body_that_cannot_be_read_is_refused_and_leaves_nothing() {
         (b"not json", "not JSON"),
         (b"{\"kind\":\"noop\",}", "not JSON"),
         (b"{\"kind\":\"noop\"} {}", "more behind"),
-        (b"[{\"kind\":\"noop\"}]", "a JSON object is expected"),
+        (b"[{\"kind\":\"noop\"}]", "must be an object, not a list"),
         (b"null", "invalid type: null"),
         (b"{\"kind\":\"\xff\xfe\"}", "not UTF-8"),
     ];
