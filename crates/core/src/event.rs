@@ -165,8 +165,15 @@ pub struct IdempotencyRow {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FirstAnswer {
-    Task { id: TaskId, phase: Phase },
-    Batch { id: BatchId, tasks: Vec<(TaskId, Phase)> },
+    Task {
+        id: TaskId,
+        phase: Phase,
+    },
+    /// One entry for each item; `rejected` for one that was refused.
+    Batch {
+        id: BatchId,
+        tasks: Vec<(TaskId, Phase)>,
+    },
 }
 
 #[derive(Clone, Debug, Default)]

@@ -341,8 +341,13 @@ impl Core {
         let accepted = || answers.iter().flatten().map(|accepted| (accepted.id, accepted.phase));
         // A submission of which nothing was taken does not use up its key.
         let Some((id, phase)) = accepted().next() else { return };
+        // Refused items keep their place, so that a repeat answers each item where it stands.
+        let item = |item: &Result<Accepted, Refusal>| match item {
+            Ok(accepted) => (accepted.id, accepted.phase),
+            Err(_) => (TaskId(0), Phase::Rejected),
+        };
         let answer = match batch {
-            Some(id) => FirstAnswer::Batch { id, tasks: accepted().collect() },
+            Some(id) => FirstAnswer::Batch { id, tasks: answers.iter().map(item).collect() },
             None => FirstAnswer::Task { id, phase },
         };
         self.add_key(IdempotencyRow { key, answer, created_at: now.wall_ms });

@@ -9,6 +9,7 @@ use axum::{Extension, Json};
 use runyard_core::batch::Batch;
 use runyard_core::event::{Accepted, Answer, Event, FirstAnswer, Refusal, Submission, SubmitMode};
 use runyard_core::ids::{BatchId, TaskId};
+use runyard_core::task::Phase;
 use runyard_wire::{
     BatchAnswer, BatchCounts, BatchItem, BatchRequest, BatchState, BatchView, Id, Problem, TaskRequest, Timestamp,
 };
@@ -40,6 +41,8 @@ pub async fn create(
     drop(config);
     let ids: Vec<TaskId> = items.iter().map(|item| item.new.id).collect();
     let idempotency = key.map(|key| intake::idempotency(&agent, &key, &body.bytes));
+    // The same body is refused for the same reasons again; only a repeat asks for them.
+    let refusals: Vec<Option<Refusal>> = items.iter().map(|item| item.new.refused.clone()).collect();
     let id = batch.id;
     let items = items.into_iter().map(|prepared| prepared.new).collect();
     let submit = |ticket| Event::Submit(Submission { ticket, batch: Some(batch), mode, items, idempotency });
@@ -51,8 +54,9 @@ pub async fn create(
         }
         Answer::Refused(refusal) => Err(Error::Refused(refusal)),
         Answer::Replayed(FirstAnswer::Batch { id, tasks }) => {
-            let item = |(task, phase): (TaskId, _)| BatchItem::Accepted { id: Id(task.0), state: view::state(phase) };
-            Ok(replayed(created(id, tasks.into_iter().map(item).collect())))
+            let items = tasks.into_iter().zip(refusals).enumerate();
+            let item = |(at, ((task, phase), refusal))| replayed_item(at, task, phase, refusal);
+            Ok(replayed(created(id, items.map(item).collect())))
         }
         _ => Err(unexpected()),
     }
@@ -91,6 +95,19 @@ fn batch_items<'a>(
         (Err(refusal), SubmitMode::All) => Err(Error::Refused(refusal)),
     };
     items.into_iter().enumerate().map(item).collect()
+}
+
+/// What the first answer said of one item.
+fn replayed_item(at: usize, task: TaskId, phase: Phase, refusal: Option<Refusal>) -> BatchItem {
+    if phase != Phase::Rejected {
+        return BatchItem::Accepted { id: Id(task.0), state: view::state(phase) };
+    }
+    let refusal = refusal.unwrap_or_else(|| Refusal::Invalid {
+        code: "refused_before".into(),
+        field: format!("tasks[{at}]").into(),
+        message: "was refused when the batch was first submitted; submit it anew".into(),
+    });
+    BatchItem::Refused { error: Box::new(refusal_problem(&refusal)) }
 }
 
 /// The problem of one item, with its field and its parent as the request has them.

@@ -157,6 +157,21 @@ fn a_batch_is_repeated_as_a_whole() {
 }
 
 #[test]
+fn a_repeated_batch_answers_each_item_where_it_stands() {
+    let mut bed = Bed::new().config(|config| config.queued_per_agent_max = 1).idle_workers();
+    let items = || batch([task("a"), task("a"), task("b")]).partial().key("a", "k", 1);
+    bed.pause_lane("main", true);
+    let (_, answer) = bed.submit_batch(items());
+    let Answer::Submitted { items: first } = answer else { panic!("{answer:?}") };
+    assert!(first[0].is_ok() && first[1].is_err() && first[2].is_ok());
+    let (_, answer) = bed.submit_batch(items());
+    let Answer::Replayed(FirstAnswer::Batch { tasks, .. }) = answer else { panic!("{answer:?}") };
+    assert_eq!(tasks.len(), 3);
+    assert_eq!(tasks[1].1, Phase::Rejected);
+    assert_eq!(tasks[2].0, first[2].as_ref().unwrap().id);
+}
+
+#[test]
 fn the_key_of_a_batch_is_no_key_of_an_item() {
     let mut bed = Bed::new();
     bed.submit_batch(batch([task("a")]).key("a", "k", 1));
