@@ -253,7 +253,7 @@ impl Core {
         }
     }
 
-    /// Preemption: what a critical task without a slot may take from tasks below it.
+    /// Its own event, before the one that says it is queued again.
     pub(crate) fn tell_preempted(&mut self, now: Now, id: TaskId, ix: FlowIx) {
         self.tell_one(now, HappeningKind::TaskPreempted, id, ix, Why::default(), None);
     }

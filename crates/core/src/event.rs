@@ -188,7 +188,7 @@ pub struct Change {
 pub struct WorkerSpec {
     pub id: WorkerId,
     pub name: Name,
-    /// Kinds it runs; `None` runs every kind it is asked to.
+    /// Kinds it runs.
     pub kinds: Vec<Name>,
     pub capacity: Resources,
     pub parallel_max: Option<u32>,
