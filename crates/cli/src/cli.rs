@@ -5,8 +5,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::bench;
 use crate::client::Client;
 use crate::command::{
-    agents, backup, batch, cancel, config, demo, drain, key, lanes, list, logs, retry, serve, show, stats, submit,
-    wait, watch, why,
+    agents, backup, batch, cancel, config, demo, drain, input, key, lanes, list, logs, retry, serve, session, show,
+    stats, submit, wait, watch, why,
 };
 use crate::error::Result;
 use crate::exit::{self, Exit};
@@ -58,6 +58,8 @@ enum Command {
     Watch(watch::Args),
     /// Print a task's output
     Logs(logs::Args),
+    /// Hand text to a running task
+    Input(input::Args),
     /// Cancel tasks
     Cancel(cancel::Args),
     /// Submit a finished task again, as a new one
@@ -70,13 +72,15 @@ enum Command {
     Agents(agents::Args),
     /// List lanes, or change one
     Lanes(lanes::Args),
+    /// List sessions, set one, stop what it does
+    Session(session::Args),
     /// Accept and start nothing new until told otherwise
     Drain(drain::Args),
     /// Show, check or describe the configuration
     Config(config::Args),
     /// Create, list and revoke API keys
     Key(key::Args),
-    /// Measure this machine: submits, whole lives, latency, growth
+    /// Measure this machine: submits, whole lives, latency, growth, sessions
     Bench(bench::Args),
     /// Write a consistent copy of the store while the server goes on
     Backup(backup::Args),
@@ -97,12 +101,14 @@ impl Cli {
             Command::Wait(args) => wait::run(shared, args).await,
             Command::Watch(args) => watch::run(shared, args).await,
             Command::Logs(args) => logs::run(shared, args).await,
+            Command::Input(args) => input::run(shared, args).await,
             Command::Cancel(args) => cancel::run(shared, args).await,
             Command::Retry(args) => retry::run(shared, args).await,
             Command::Why(args) => why::run(shared, args).await,
             Command::Stats => stats::run(shared).await,
             Command::Agents(args) => agents::run(shared, args).await,
             Command::Lanes(args) => lanes::run(shared, args).await,
+            Command::Session(args) => session::run(shared, args).await,
             Command::Drain(args) => drain::run(shared, args).await,
             Command::Config(args) => config::run(shared, args).await,
             Command::Key(args) => key::run(shared, args).await,

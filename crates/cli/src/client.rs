@@ -7,8 +7,9 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use runyard_wire::{
     AgentPut, AgentView, BackupRequest, BackupView, BatchAnswer, BatchRequest, BatchView, CancelAnswer, CancelFilter,
-    CancelManyAnswer, CancelRequest, ConfigView, DrainRequest, DrainView, ExplainView, Id, KeyCreated, KeyRequest,
-    KeyView, LanePut, LaneView, ListPage, Problem, StatsView, StepView, TaskRequest, TaskView,
+    CancelManyAnswer, CancelRequest, ConfigView, DrainRequest, DrainView, ExplainView, Id, InputAnswer, InputRequest,
+    KeyCreated, KeyRequest, KeyView, LanePut, LaneView, ListPage, MessageView, Problem, SessionSettings,
+    SessionStopAllAnswer, SessionStopAnswer, SessionView, StatsView, StepView, TaskRequest, TaskView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -101,6 +102,16 @@ impl Client {
         self.get(&["v1", "tasks", &id.to_string(), "explain"], &[]).await
     }
 
+    /// The messages that were merged into it, beyond its own.
+    pub async fn task_messages(&self, id: Id) -> Result<Answer<ListPage<MessageView>>> {
+        self.get(&["v1", "tasks", &id.to_string(), "messages"], &[]).await
+    }
+
+    pub async fn task_input(&self, id: Id, text: String) -> Result<Answer<InputAnswer>> {
+        let body = InputRequest { text };
+        self.send(Method::POST, &["v1", "tasks", &id.to_string(), "input"], &[], Some(&body)).await
+    }
+
     pub async fn task_cancel(&self, id: Id, reason: Option<String>) -> Result<Answer<CancelAnswer>> {
         let body = CancelRequest { reason };
         self.send(Method::POST, &["v1", "tasks", &id.to_string(), "cancel"], &[], Some(&body)).await
@@ -141,6 +152,30 @@ impl Client {
 
     pub async fn lane_put(&self, name: &str, put: &LanePut) -> Result<Answer<LaneView>> {
         self.send(Method::PUT, &["v1", "lanes", name], &[], Some(put)).await
+    }
+
+    pub async fn session_list(&self, query: &[(&str, String)]) -> Result<Answer<ListPage<SessionView>>> {
+        self.get(&["v1", "sessions"], query).await
+    }
+
+    pub async fn session(&self, key: &str) -> Result<Answer<SessionView>> {
+        self.get(&["v1", "sessions", key], &[]).await
+    }
+
+    pub async fn session_put(&self, key: &str, settings: &SessionSettings) -> Result<Answer<SessionView>> {
+        self.send(Method::PUT, &["v1", "sessions", key], &[], Some(settings)).await
+    }
+
+    pub async fn session_stop(&self, key: &str) -> Result<Answer<SessionStopAnswer>> {
+        self.send::<_, ()>(Method::POST, &["v1", "sessions", key, "stop"], &[], None).await
+    }
+
+    pub async fn session_stop_all(&self, key: &str) -> Result<Answer<SessionStopAllAnswer>> {
+        self.send::<_, ()>(Method::POST, &["v1", "sessions", key, "stopall"], &[], None).await
+    }
+
+    pub async fn session_reset(&self, key: &str) -> Result<Answer<SessionStopAllAnswer>> {
+        self.send::<_, ()>(Method::POST, &["v1", "sessions", key, "reset"], &[], None).await
     }
 
     pub async fn stats(&self) -> Result<Answer<StatsView>> {

@@ -2,12 +2,14 @@
 //! the server's own.
 //!
 //! Each test is named for its rule; its comment names the case it comes from: `A4.n` is pinchtab's, `B4.n` is
-//! browseros's list of cases.
+//! browseros's, `G4.n` is goclaw's list of cases.
 
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
+#[path = "api/chat.rs"]
+mod chat;
 #[path = "api/scene.rs"]
 mod scene;
 
@@ -27,6 +29,8 @@ mod execute;
 mod input;
 #[path = "api/logs.rs"]
 mod logs;
+#[path = "api/merges.rs"]
+mod merges;
 #[path = "api/operate.rs"]
 mod operate;
 #[path = "api/order.rs"]
@@ -37,10 +41,18 @@ mod reload;
 mod retention;
 #[path = "api/retries.rs"]
 mod retries;
+#[path = "api/session_settings.rs"]
+mod session_settings;
+#[path = "api/session_stops.rs"]
+mod session_stops;
+#[path = "api/sessions.rs"]
+mod sessions;
 #[path = "api/settings.rs"]
 mod settings;
 #[path = "api/stats.rs"]
 mod stats;
+#[path = "api/steer.rs"]
+mod steer;
 #[path = "api/stop.rs"]
 mod stop;
 #[path = "api/tasks.rs"]

@@ -93,6 +93,7 @@ fn submit_one(server: &Server, client: u64, n: u64, marks: &Path) -> Vec<String>
                    "tasks":[{{"name":"a"}},{{"name":"b","dependsOn":["#a"]}},{{"dependsOn":["#a","#b"]}},{{}}]}}"##
             ),
         ),
+        5 => ("/v1/tasks", message(&agent, n)),
         _ => ("/v1/tasks", format!(r#"{{"kind":"noop","agent":"{agent}"}}"#)),
     };
     let Some(answer) = server.try_request("POST", path, &[], &body).filter(|answer| answer.status == 201) else {
@@ -104,6 +105,16 @@ fn submit_one(server: &Server, client: u64, n: u64, marks: &Path) -> Vec<String>
         Some(items) => items.iter().filter_map(id).collect(),
         None => id(&json).into_iter().collect(),
     }
+}
+
+/// To a session of its client, in a mode that changes from message to message: in order, merged, interrupted.
+fn message(agent: &str, n: u64) -> String {
+    let mode = ["queue", "collect", "interrupt"][n as usize / 8 % 3];
+    format!(
+        r#"{{"kind":"noop","agent":"{agent}","payload":{{"sleepMs":10,"message":"{n}"}},
+            "session":{{"key":"chat:{agent}","mode":"{mode}","debounceMs":{}}}}}"#,
+        n / 8 % 2 * 20
+    )
 }
 
 /// Complains when the process of an earlier attempt of the same task is still there.

@@ -1,158 +1,20 @@
-//! The README's five-minute tour, typed in as it stands there.
-//!
-//! Every `sh` block of the tour runs, one after the other in one shell, except those below a comment that says that
-//! their command does not end. What a `text` block shows must come, line by line and in that order; a `json` block must
-//! be one line of the output. Ids and times differ from run to run and count as equal.
+//! The README's five-minute tour and the guide to sessions, typed in as they stand there.
 
+mod page;
 #[allow(dead_code)]
 mod yard;
 
-use std::path::Path;
-use std::process::{Command, Stdio};
-
-use yard::Yard;
-
-const DOES_NOT_END: &str = "<!-- it does not end: not run by tests/readme.rs -->";
-
 #[test]
 fn the_tour_does_what_it_says() {
-    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).expect("UTF-8");
-    let steps = steps(&readme);
-    let n_expected = steps.iter().map(|step| step.expected.len()).sum::<usize>();
-    assert!(steps.len() >= 8 && n_expected >= 6, "only {} blocks, {n_expected} of output, in the tour", steps.len());
-    let yard = Yard::start();
-    let outputs = run(&yard, &steps);
-    assert_eq!(outputs.len(), steps.len(), "the shell ended early: {outputs:#?}");
-    for (step, (output, code)) in steps.iter().zip(&outputs) {
-        assert_eq!(*code, 0, "{}\n{output}", step.commands);
-        assert!(!output.contains("error:"), "{}\n{output}", step.commands);
-        step.expected.iter().for_each(|expected| expected.check(&step.commands, output));
-    }
+    page::run_through(page::part(&page::read("README.md"), "## Five minutes"), 8, 6);
 }
 
-struct Step {
-    commands: String,
-    expected: Vec<Expected>,
-}
-
-enum Expected {
-    Text(String),
-    Json(serde_json::Value),
-}
-
-/// The blocks of the tour in the order they stand there.
-fn steps(readme: &str) -> Vec<Step> {
-    let (_, tour) = readme.split_once("\n## Five minutes\n").expect("the tour has its heading");
-    let tour = tour.split("\n## ").next().expect("there is always a first part");
-    let mut steps: Vec<Step> = Vec::new();
-    let mut is_left_out = true;
-    let parts: Vec<&str> = tour.split("```").collect();
-    for pair in parts.chunks_exact(2) {
-        let (prose, block) = (pair[0], pair[1]);
-        let (language, body) = block.split_once('\n').expect("a block has a line for its language");
-        match (language, steps.last_mut()) {
-            ("sh", _) => {
-                is_left_out = prose.trim_end().ends_with(DOES_NOT_END);
-                if !is_left_out {
-                    steps.push(Step { commands: body.to_owned(), expected: Vec::new() });
-                }
-            }
-            ("text", Some(step)) if !is_left_out => step.expected.push(Expected::Text(body.to_owned())),
-            ("json", Some(step)) if !is_left_out => {
-                step.expected.push(Expected::Json(serde_json::from_str(body).expect("JSON")));
-            }
-            ("text" | "json", _) => {}
-            (other, _) => panic!("a block in `{other}`: how is it checked?"),
-        }
-    }
-    steps
-}
-
-/// Runs the blocks where the tour's reader would: the data in its usual place below HOME, `runyard` on the PATH. Gives
-/// the output of each, both streams as a terminal shows them, and its last exit code.
-fn run(yard: &Yard, steps: &[Step]) -> Vec<(String, i32)> {
-    let share = yard.home().join(".local/share");
-    std::fs::create_dir_all(&share).expect("made");
-    std::os::unix::fs::symlink(yard.data(), share.join("runyard")).expect("linked");
-    let program = Path::new(env!("CARGO_BIN_EXE_runyard")).parent().expect("it is in a directory");
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").expect("there is a PATH"));
-    let output = Command::new("sh")
-        .args(["-c", &script(yard, steps)])
-        .current_dir(yard.home())
-        .env_clear()
-        .env("HOME", yard.home())
-        .env("PATH", path)
-        .stdin(Stdio::null())
-        .output()
-        .expect("sh runs");
-    let text = String::from_utf8(output.stdout).expect("UTF-8");
-    let mut outputs: Vec<(String, i32)> = Vec::new();
-    let mut block = String::new();
-    for line in text.lines() {
-        match line.strip_prefix(END_OF_BLOCK) {
-            Some(code) => outputs.push((std::mem::take(&mut block), code.parse().expect("an exit code"))),
-            None => {
-                block.push_str(line);
-                block.push('\n');
-            }
-        }
-    }
-    outputs
-}
-
-const END_OF_BLOCK: &str = "--- end of block ";
-
-/// The server of the test has a port of its own.
-fn script(yard: &Yard, steps: &[Step]) -> String {
-    let running = std::fs::read(yard.data().join("server.json")).expect("the server says where it is");
-    let running: serde_json::Value = serde_json::from_slice(&running).expect("JSON");
-    let url = running["url"].as_str().expect("an address");
-    let mut script = "exec 2>&1\n".to_owned();
-    for step in steps {
-        script.push_str(&step.commands.replace("http://127.0.0.1:7340", url));
-        script.push_str(&format!("echo \"{END_OF_BLOCK}$?\"\n"));
-    }
-    script
-}
-
-impl Expected {
-    fn check(&self, commands: &str, output: &str) {
-        match self {
-            Expected::Text(text) => {
-                let mut lines = output.lines().map(leveled);
-                // An ellipsis stands for lines that are left out, and any line may be.
-                for wanted in text.lines().filter(|line| !line.trim().is_empty() && line.trim() != "…") {
-                    let found = lines.any(|line| line == leveled(wanted));
-                    assert!(found, "{wanted:?} does not come, or not in its place.\n{commands}\n{output}");
-                }
-            }
-            Expected::Json(value) => {
-                let is_it = |line| serde_json::from_str::<serde_json::Value>(line).is_ok_and(|json| json == *value);
-                assert!(output.lines().any(is_it), "{value} does not come.\n{commands}\n{output}");
-            }
-        }
-    }
-}
-
-/// A line with everything made equal that differs from run to run: ids, moments, lengths of time, widths of columns.
-fn leveled(line: &str) -> String {
-    line.split_whitespace().map(leveled_word).collect::<Vec<_>>().join(" ")
-}
-
-fn leveled_word(word: &str) -> String {
-    let core = word.trim_matches(['+', '(', ')', ',', ';', ':']);
-    let is_id = core.len() == 36 && core.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
-    let is_moment = core.len() >= 20 && core.ends_with('Z') && core.as_bytes()[10] == b'T';
-    let is_span = core.starts_with(|c: char| c.is_ascii_digit())
-        && core.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | 'm' | 's' | 'h')).is_empty()
-        && core.ends_with(['s', 'm', 'h']);
-    let name = match (is_id, is_moment, is_span) {
-        (true, _, _) => "ID",
-        (_, true, _) => "MOMENT",
-        (_, _, true) => "SPAN",
-        // For a moment between the two it is `assigned`.
-        _ if core == "assigned" => "running",
-        _ => return word.to_owned(),
-    };
-    word.replace(core, name)
+/// The issue: a chat bot with interrupt and collect in ten lines of curl.
+#[test]
+fn the_chat_bot_of_the_guide_does_what_it_says() {
+    let guide = page::read("docs/sessions.md");
+    let bot = page::part(&guide, "## A chat bot in ten lines");
+    let lines = bot.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("the bot's lines");
+    assert!(lines.lines().count() <= 10, "{} lines", lines.lines().count());
+    page::run_through(&guide, 8, 6);
 }

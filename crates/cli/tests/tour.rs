@@ -183,6 +183,95 @@ fn a_draining_server_takes_nothing_new() {
 }
 
 #[test]
+fn a_drain_shows_what_is_left_and_ends_when_idle() {
+    let yard = Yard::start_with("[lanes]\nmain = 1\n");
+    let running = yard.out(0, &["submit", "--kind", "noop", "--payload", r#"{"sleepMs": 100000}"#]);
+    let queued = yard.out(0, &["submit", "--kind", "noop"]);
+    let mut drain = Command::new(env!("CARGO_BIN_EXE_runyard"))
+        .args(["drain", "--wait"])
+        .env("RUNYARD_DATA", yard.data())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut notes = BufReader::new(drain.stderr.take().expect("it is piped")).lines();
+    let note = notes.next().expect("a line").expect("readable");
+    assert_eq!(note, "1 still running; 1 queued stay for later");
+    yard.out(0, &["cancel", &running]);
+    let output = drain.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && text.contains("0 running, 1 queued"), "{text}");
+    yard.out(0, &["drain", "--off"]);
+    yard.out(0, &["wait", &queued]);
+}
+
+#[test]
+fn a_drain_that_is_ended_is_not_waited_for() {
+    let yard = Yard::start();
+    yard.out(0, &["submit", "--kind", "noop", "--payload", r#"{"sleepMs": 100000}"#]);
+    let mut drain = Command::new(env!("CARGO_BIN_EXE_runyard"))
+        .args(["drain", "--wait"])
+        .env("RUNYARD_DATA", yard.data())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let mut notes = BufReader::new(drain.stderr.take().expect("it is piped")).lines();
+    assert!(notes.next().expect("a line").expect("readable").starts_with("1 still running"));
+    yard.out(0, &["drain", "--off"]);
+    assert!(notes.next().expect("a line").expect("readable").contains("ended before the server was idle"));
+    assert_eq!(drain.wait().expect("it ends").code(), Some(4));
+}
+
+#[test]
+fn a_session_is_set_looked_at_and_stopped() {
+    let yard = Yard::start();
+    assert!(yard.err(6, &["session", "show", "chat:7"]).contains("chat:7"));
+    assert!(yard.err(2, &["session", "set", "chat:7"]).contains("what is to be set"));
+    yard.out(0, &["session", "set", "chat:7", "--mode", "collect", "--cap", "3"]);
+    let shown = yard.out(0, &["session", "set", "chat:7", "--debounce", "0s", "--unset", "cap"]);
+    assert!(shown.contains("mode      collect (its own)") && shown.lines().any(|it| it == "cap       10"), "{shown}");
+    let first =
+        yard.out(0, &["submit", "--session", "chat:7", "--kind", "noop", "--payload", r#"{"sleepMs": 100000}"#]);
+    let second = yard.out(0, &["submit", "--session", "chat:7", "--shell", "cat"]);
+    let note = yard.err(0, &["submit", "--session", "chat:7", "--shell", "cat"]);
+    assert_eq!(note, format!("merged into task {second}, which carries 2 messages"));
+    let why = yard.out(0, &["why", &second]);
+    assert!(why.contains("closed  session chat:7") && why.contains(&format!("held by {first}")), "{why}");
+    let table = yard.out(0, &["session", "list", "--prefix", "chat:", "--busy"]);
+    let row: Vec<&str> = table.lines().nth(1).expect("a row").split_whitespace().collect();
+    assert_eq!(row[..6], ["chat:7", "collect", "1", "1", "0", "3"], "{table}");
+    assert_eq!(yard.json(&["session", "list"])["items"][0]["key"], "chat:7");
+    let listed = yard.out(0, &["list", "--session", "chat:7"]);
+    assert!(listed.lines().next().is_some_and(|head| head.contains("SESSION")) && listed.lines().count() == 3);
+    let stopped = yard.out(0, &["session", "stop", "chat:7"]);
+    assert_eq!(stopped, format!("{first} is being stopped"));
+    assert!(yard.out(0, &["wait", &second]).contains("completed"));
+    let shown = yard.out(0, &["show", &second]);
+    assert!(shown.contains("session   chat:7") && shown.contains("merged    1 further message"), "{shown}");
+    assert_eq!(yard.out(0, &["session", "stop", "chat:7"]), "nothing ran");
+    assert_eq!(yard.out(0, &["session", "stopall", "chat:7"]), "stopped: 0 running, 0 waiting, 0 debouncing");
+    assert_eq!(yard.json(&["session", "reset", "chat:7"])["session"]["generation"], 1);
+    let late = ["submit", "--session", "chat:7", "--sent-at", "2026-01-01T00:00:00Z", "--kind", "noop"];
+    assert!(yard.err(4, &late).contains("stale_message"));
+}
+
+#[test]
+fn text_is_handed_to_a_running_task() {
+    let yard = Yard::start();
+    let listener = r#"{"shell": "read line; echo heard $line", "input": true}"#;
+    let id = yard.out(0, &["submit", "--kind", "process", "--payload", listener]);
+    let carrier = yard.out(0, &["input", &id, "-- hello"]);
+    assert!(yard.out(0, &["wait", &carrier]).contains(&format!("handed to {id} as input")));
+    assert_eq!(yard.out(0, &["logs", "-f", &id]), "heard -- hello");
+    assert!(yard.out(0, &["show", &carrier]).contains(&format!("handed to {id}")));
+    let held = yard.out(0, &["submit", "--kind", "noop", "--payload", r#"{"sleepMs": 100000}"#]);
+    assert!(yard.err(0, &["input", &held, "later"]).contains("takes no input"));
+    let ended = yard.runyard(&["input", &id, "-"]).write_stdin("too late\n").assert().code(4);
+    assert!(String::from_utf8_lossy(&ended.get_output().stderr).contains("already_terminal"));
+}
+
+#[test]
 fn events_are_watched_as_they_happen() {
     let yard = Yard::start();
     let mut watch = Command::new(env!("CARGO_BIN_EXE_runyard"))

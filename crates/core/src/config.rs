@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::name::Name;
 use crate::now::SteadyMs;
+use crate::session::SessionsConfig;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -17,6 +18,7 @@ pub struct Config {
     pub lanes: BTreeMap<Name, LaneConfig>,
     pub kinds: BTreeMap<Name, u32>,
     pub gates: BTreeMap<Name, GateConfig>,
+    pub sessions: SessionsConfig,
     pub flows_max: u32,
     pub flows_per_agent_max: u32,
     /// Window entries over all flows, beyond each flow's head.
@@ -81,6 +83,7 @@ impl Default for Config {
             lanes: lanes.into_iter().map(|(name, limit)| (name.into(), LaneConfig { limit, paused: false })).collect(),
             kinds: BTreeMap::new(),
             gates: BTreeMap::new(),
+            sessions: SessionsConfig::default(),
             flows_max: 500_000,
             flows_per_agent_max: 1000,
             window_max: 100_000,

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use crate::config::Config;
 use crate::core::{Core, Stand, answer};
-use crate::event::{Answer, Command, HappeningKind, Subject};
+use crate::event::{Answer, Command, HappeningKind, Release, Subject};
 use crate::flows::lane_in_force;
 use crate::gate::GateKey;
 use crate::ids::Ticket;
 use crate::now::Now;
+use crate::session::SessionId;
 use crate::slab::FlowIx;
 
 impl Core {
@@ -19,7 +20,10 @@ impl Core {
         config: Arc<Config>,
         out: &mut Vec<Command>,
     ) {
-        self.config = config;
+        let old = std::mem::replace(&mut self.config, config);
+        if old.sessions != self.config.sessions {
+            self.review_sessions();
+        }
         for ix in self.flows.indices() {
             self.rewire(ix);
         }
@@ -40,6 +44,11 @@ impl Core {
         if let Some(ticket) = ticket {
             answer(out, ticket, Answer::Done);
         }
+    }
+
+    /// The rules may have changed and the note of that was lost with a failed commit: every session is looked at again.
+    pub fn review_sessions(&mut self) {
+        self.add_release(Release::SessionReview { after: SessionId(0) });
     }
 
     /// Only a lane that came or went changes a flow's way.

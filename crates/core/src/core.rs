@@ -6,12 +6,13 @@
 //! ones did.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::batch::Batch;
 use crate::config::Config;
 use crate::event::{
-    Admit, Answer, Command, Due, Event, FirstAnswer, Happening, HappeningKind, IdempotencyRow, Release, Subject,
+    Admit, Answer, Command, Due, Event, FirstAnswer, Happening, HappeningKind, IdempotencyRow, Release, Report, Subject,
 };
 use crate::fleet::Fleet;
 use crate::flow::FlowKey;
@@ -21,10 +22,12 @@ use crate::ids::{BatchId, FlowId, TaskId, Ticket, Token, WorkerId};
 use crate::line::{Line, Spot, Standing};
 use crate::name::{Blob, Name};
 use crate::now::{Clock, Now, SteadyMs};
+use crate::roll::Roll;
+use crate::session::{Message, Session, SessionId};
 use crate::slab::{AgentIx, FlowIx, GateIx, Slab};
 use crate::task::{Phase, Task};
 use crate::window::{DueWindow, Window};
-use crate::write::{CountDelta, Edge, Meta, Needs, Rows};
+use crate::write::{CountDelta, Edge, Meta, Needs, Rows, SessionDrop};
 
 pub struct Core {
     pub(crate) config: Arc<Config>,
@@ -47,6 +50,8 @@ pub struct Core {
     pub(crate) open: BTreeSet<GateIx>,
     pub(crate) fleet: Fleet,
     pub(crate) batches: DetMap<BatchId, BatchEntry>,
+    pub(crate) sessions: DetMap<SessionId, Box<SessionEntry>>,
+    pub(crate) session_by_key: DetMap<Name, SessionId>,
     pub(crate) wall_dues: DueWindow,
     pub(crate) steady_dues: DueWindow,
     pub(crate) timers: BTreeSet<(SteadyMs, Timer)>,
@@ -79,6 +84,11 @@ pub struct Core {
 pub(crate) struct Tick {
     pub touched: Vec<TaskId>,
     pub touched_batches: Vec<BatchId>,
+    pub touched_sessions: Vec<SessionId>,
+    pub messages: Vec<(Message, Blob)>,
+    pub drops: Vec<SessionDrop>,
+    /// Messages to be handed to running tasks: to whom, which.
+    pub inputs: Vec<(TaskId, TaskId)>,
     pub dirty_flows: DetSet<FlowIx>,
     pub flows_removed: Vec<FlowId>,
     pub deltas: DetMap<FlowIx, CountDelta>,
@@ -180,6 +190,28 @@ pub(crate) struct BatchEntry {
     pub n_refs: u32,
 }
 
+#[derive(Debug)]
+pub(crate) struct SessionEntry {
+    pub session: Session,
+    pub dirty: bool,
+    pub is_new: bool,
+    /// Members in memory by their sequence numbers.
+    pub members: Roll,
+    /// Those of them that stand in line. Others may stand there too, in the store.
+    pub line: Roll,
+    /// Those that are held, in the order they were started; these are all.
+    pub held: Roll,
+    /// It is among the tick's touched ones.
+    pub touched: bool,
+}
+
+impl SessionEntry {
+    pub fn new(session: Session, is_new: bool) -> SessionEntry {
+        let (members, line, held) = Default::default();
+        SessionEntry { session, dirty: is_new, is_new, members, line, held, touched: false }
+    }
+}
+
 /// Refusals recorded in the hour that runs.
 #[derive(Debug, Default)]
 pub(crate) struct Rejections {
@@ -233,6 +265,7 @@ impl Core {
                 let explanation = self.explain(now, task).map(Box::new);
                 answer(out, ticket, Answer::Explained(explanation));
             }
+            Event::Session { ticket, key, act } => self.on_session(now, ticket, key, act, out),
             Event::WorkerJoined { worker, held } => self.on_worker_joined(now, worker, &held, out),
             Event::WorkerSeen { worker } => self.on_worker_seen(now, worker),
             Event::WorkerGone { worker, reason } => self.on_worker_gone(now, worker, &reason, out),
@@ -246,7 +279,10 @@ impl Core {
             }
             Event::Admit { admit, ticket } => self.on_admit(now, admit, ticket, out),
             Event::Wake => self.on_wake(now, out),
-            Event::Released { release, tasks, rest } => self.on_released(now, release, &tasks, rest, out),
+            Event::Released { release, tasks, rest, bound } => {
+                self.on_released(now, release, &tasks, rest, bound, out);
+            }
+            Event::SessionsReviewed { after, sessions, rest } => self.on_sessions_reviewed(after, &sessions, rest),
             Event::FlowRefilled { flow, rows, oldest, rest } => self.on_flow_refilled(now, flow, rows, oldest, rest),
             Event::DuesRefilled { clock, dues, rest } => self.dues_of(clock).refill(dues, rest),
             Event::Dispatch => self.dispatch(now, out),
@@ -261,8 +297,11 @@ impl Core {
                 for item in &submission.items {
                     needs.keys.extend(item.idempotency.iter().cloned());
                     self.need_tasks(&item.depends_on, needs);
+                    item.session.iter().for_each(|member| self.need_session(&member.key, needs));
                 }
             }
+            Event::Session { key, .. } => self.need_session(key, needs),
+            Event::Report { report: Report::InputTaken { message }, .. } => self.need_tasks(&[*message], needs),
             Event::Cancel { task, .. } | Event::Change { task, .. } | Event::Explain { task, .. } => {
                 self.need_tasks(&[*task], needs);
             }
@@ -279,10 +318,18 @@ impl Core {
         }
     }
 
-    /// Batches that rows refer to and that are not in memory.
+    /// Batches and sessions that rows refer to and that are not in memory.
     pub fn needs_of_rows(&self, rows: &[Task], needs: &mut Needs) {
         let batches = rows.iter().filter_map(|task| task.batch);
         needs.batches.extend(batches.filter(|batch| !self.batches.contains_key(batch)));
+        let live = rows.iter().filter(|task| !task.phase().is_terminal());
+        let sessions = live.filter_map(Task::session);
+        needs.sessions.extend(sessions.filter(|session| !self.sessions.contains_key(session)));
+    }
+
+    /// Tasks that a message to these sessions may be merged into.
+    pub fn needs_of_sessions(&self, sessions: &[Session], needs: &mut Needs) {
+        sessions.iter().filter_map(|session| session.gatherer).for_each(|task| self.need_tasks(&[task], needs));
     }
 
     /// Tasks that repeated keys name: an item of the same submission may depend on one.
@@ -294,16 +341,34 @@ impl Core {
         }
     }
 
+    fn need_session(&self, key: &Name, needs: &mut Needs) {
+        match self.session_by_key.get(key) {
+            Some(id) => {
+                let gatherer = self.sessions[id].session.gatherer;
+                gatherer.into_iter().for_each(|task| self.need_tasks(&[task], needs));
+            }
+            None => needs.session_keys.push(key.clone()),
+        }
+    }
+
     fn need_tasks(&self, tasks: &[TaskId], needs: &mut Needs) {
         needs.tasks.extend(tasks.iter().filter(|task| !self.tasks.contains_key(task)));
     }
 
-    /// Puts rows into memory until the end of the tick. What is in memory already is newer and stays. Batches must come
-    /// before, or with, the tasks that refer to them.
+    /// Puts rows into memory until the end of the tick. What is in memory already is newer and stays. Batches and sessions
+    /// must come before, or with, the tasks that refer to them.
     pub fn load_rows(&mut self, rows: Rows) {
         for batch in rows.batches {
             self.tick.touched_batches.push(batch.id);
             self.batches.entry(batch.id).or_insert(BatchEntry { batch, dirty: false, new_spec: None, n_refs: 0 });
+        }
+        for session in rows.sessions {
+            let id = session.id;
+            if !self.sessions.contains_key(&id) {
+                self.session_by_key.insert(session.key.clone(), id);
+                self.sessions.insert(id, Box::new(SessionEntry::new(session, false)));
+            }
+            self.note_session(id);
         }
         for task in rows.tasks {
             self.load_task(task);
@@ -321,6 +386,7 @@ impl Core {
         if let Some(entry) = task.batch.and_then(|batch| self.batches.get_mut(&batch)) {
             entry.n_refs += 1;
         }
+        self.member_loaded(&task);
         let stored = Some((task.phase(), task.attempt));
         self.tasks.insert(task.id, Box::new(Entry::new(task, stored)));
     }
@@ -347,9 +413,12 @@ impl Core {
         self.unfinished || self.room_dirty || !self.releases.is_empty() || !self.hungry.is_empty()
     }
 
-    /// Releases to work off in this tick, those in `done` apart.
-    pub fn pending_releases(&self, done: &BTreeSet<Release>, max: usize) -> Vec<Release> {
-        self.releases.keys().filter(|release| !done.contains(release)).take(max).copied().collect()
+    /// Releases to work off in this tick, those in `done` apart; first those behind `after`.
+    pub fn pending_releases(&self, done: &BTreeSet<Release>, after: Option<Release>, max: usize) -> Vec<Release> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let first = self.releases.range((from, Bound::Unbounded));
+        let rest = after.map(|after| self.releases.range(..=after)).into_iter().flatten();
+        first.chain(rest).map(|(release, _)| *release).filter(|release| !done.contains(release)).take(max).collect()
     }
 
     /// Children this tick added to a parent that are not in the store yet.

@@ -9,6 +9,7 @@ use crate::lifecycle::Why;
 use crate::line::Candidate;
 use crate::now::{Now, SteadyMs};
 use crate::planted::Bug;
+use crate::session::Member;
 use crate::slab::{FlowIx, GateIx};
 use crate::task::{Class, Lease, State, Tier};
 
@@ -22,6 +23,7 @@ const AGED_LOOKS: usize = 16;
 impl Core {
     pub(crate) fn dispatch(&mut self, now: Now, out: &mut Vec<Command>) {
         self.unfinished = false;
+        self.send_inputs(out);
         self.look_for_room();
         let mut n_starts = 0;
         for _ in 0..LOOKS_PER_DISPATCH {
@@ -106,6 +108,10 @@ impl Core {
             self.fail(now, task, Class::Deadline, "deadline exceeded while queued", "deadline");
             return false;
         }
+        if self.is_stopped(task) {
+            self.stop_waiting(now, task);
+            return false;
+        }
         if let Some(gate) = self.closed_gate(now, ix) {
             self.park(now, ix, gate);
             if self.tier_of(ix) == Tier::Critical {
@@ -182,6 +188,7 @@ impl Core {
         self.set_timer(id, now.steady_ms.saturating_add(self.config.assign_timeout_ms));
         let entry = self.entry(id);
         let key = &self.flows[ix].key;
+        let member = entry.task.member;
         out.push(Command::Start(Start {
             worker,
             task: id,
@@ -194,6 +201,13 @@ impl Core {
             timeout_ms: entry.task.policy.timeout_ms,
             watch_silence: entry.task.policy.stall_ms.is_some(),
             spec: entry.spec.clone(),
+            session: member.map(|member| self.sessions[&member.session].session.key.clone()),
+            n_merged: member.map_or(0, |member| member.n_merged),
+            told: member
+                .filter(|member| member.told.0 < member.told.1)
+                .map(|Member { session, told, .. }| (session, told.0, told.1)),
+            merged: Vec::new(),
+            dropped: Vec::new(),
         }));
     }
 

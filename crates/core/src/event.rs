@@ -9,6 +9,7 @@ use crate::flow::{FlowKey, Resources};
 use crate::ids::{BatchId, FlowId, TaskId, Ticket, Token, WorkerId};
 use crate::name::{Blob, Name};
 use crate::now::{Clock, SteadyMs, WallMs};
+use crate::session::{Context, Mode, Session, SessionId, Settings, Usage};
 use crate::task::{Class, Phase, Policy, Stop, Task, Text, Tier};
 
 /// Rows an event names are put into the core with `Core::load_rows` before the event is handled.
@@ -28,6 +29,11 @@ pub enum Event {
     Explain {
         ticket: Ticket,
         task: TaskId,
+    },
+    Session {
+        ticket: Ticket,
+        key: Name,
+        act: SessionAct,
     },
     /// A worker is there, with the leases it still holds. What it does not present is lost at once.
     WorkerJoined {
@@ -67,10 +73,18 @@ pub enum Event {
     },
     /// The time has come for something: `Core::next_timeout` said so. Dues whose rows were not loaded stay due.
     Wake,
-    /// One chunk of what a release frees, read by the loop.
+    /// One chunk of what a release frees, read by the loop. When there is more, the store has been read up to `bound`
+    /// (exclusive), by the order in which this release's rows are read.
     Released {
         release: Release,
         tasks: Vec<TaskId>,
+        rest: Rest,
+        bound: u64,
+    },
+    /// The next sessions that a review looks at.
+    SessionsReviewed {
+        after: SessionId,
+        sessions: Vec<SessionId>,
         rest: Rest,
     },
     /// The next rows of a flow's queue, read because `Core::wants` asked for them.
@@ -87,6 +101,19 @@ pub enum Event {
     },
     /// Start what may start. The loop sends it once a tick, after everything else.
     Dispatch,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SessionAct {
+    /// Its own settings, as a whole.
+    Set(Settings),
+    Context(Context),
+    /// Cancels the oldest running member.
+    Stop,
+    /// Cancels all members; messages sent before now are refused from now on.
+    StopAll,
+    /// As `StopAll`, and a new generation begins.
+    Reset,
 }
 
 /// Is there more in the store behind what was read?
@@ -140,11 +167,24 @@ pub struct NewTask {
     pub deadline: Option<WallMs>,
     pub dependency_timeout_ms: Option<u64>,
     pub depends_on: Vec<TaskId>,
+    pub session: Option<NewMember>,
+    /// A running task that is to get this as input instead, if it takes it.
+    pub steers: Option<TaskId>,
     /// The task as submitted, defaults filled in.
     pub spec: Blob,
     /// Set in a `Partial` batch for an item that the edge already refused.
     pub refused: Option<Refusal>,
     pub idempotency: Option<Idempotency>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NewMember {
+    pub key: Name,
+    /// They stick to the session.
+    pub settings: Settings,
+    /// For this message only, in the place of the session's mode.
+    pub as_mode: Option<Mode>,
+    pub sent_at: Option<WallMs>,
 }
 
 /// Scope is agent + key; the hash is of the body.
@@ -209,14 +249,20 @@ pub enum Report {
     Started,
     /// Output, progress or a heartbeat of the work itself.
     Alive,
+    /// This task, which was handed over as input, has been taken in.
+    InputTaken {
+        message: TaskId,
+    },
     Completed {
         result: Option<Blob>,
+        usage: Option<Usage>,
     },
     Failed {
         class: Class,
         message: Text,
         retry_after_ms: Option<u64>,
         result: Option<Blob>,
+        usage: Option<Usage>,
         fault: Fault,
     },
     /// Asked to stop, and nothing of it is alive any more.
@@ -241,6 +287,39 @@ pub enum Release {
     Parent { parent: TaskId, ended: ParentEnd },
     /// Members of a batch that wait for a place.
     BatchPlace { batch: BatchId },
+    /// Live members of a session, from this sequence number on and before that one, that are to be stopped.
+    SessionStop { session: SessionId, before: u64, from: u64, why: StopWhy },
+    /// Queued members beyond the number that may be seated.
+    SessionShrink { session: SessionId },
+    /// The first in a session's line.
+    SessionSeat { session: SessionId },
+    /// The first in a line that is too long.
+    SessionOverflow { session: SessionId },
+    /// All sessions after this one, whose rules may have changed.
+    SessionReview { after: SessionId },
+}
+
+/// Why the members of a session are stopped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum StopWhy {
+    StopAll = 0,
+    Reset = 1,
+    /// Members that have not joined yet stay.
+    Interrupt = 2,
+}
+
+impl StopWhy {
+    pub const ALL: [StopWhy; 3] = [StopWhy::StopAll, StopWhy::Reset, StopWhy::Interrupt];
+
+    /// The reason its members end with.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            StopWhy::StopAll => "session_stopped",
+            StopWhy::Reset => "session_reset",
+            StopWhy::Interrupt => "interrupted by a newer message",
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -274,6 +353,16 @@ pub enum Command {
         token: Token,
         stop: Stop,
     },
+    /// Hand this message to a running attempt. The worker answers with `Report::InputTaken`, or not at all.
+    Input {
+        worker: WorkerId,
+        task: TaskId,
+        attempt: u32,
+        token: Token,
+        message: TaskId,
+        /// As in [`Start::spec`].
+        spec: Option<Blob>,
+    },
     /// Tell a worker that it does not hold this any more: it must stop it, and its reports will be refused.
     Revoke {
         worker: WorkerId,
@@ -297,6 +386,13 @@ pub struct Start {
     pub watch_silence: bool,
     /// Handed on when the submit started in its own tick; else the loop reads it.
     pub spec: Option<Blob>,
+    pub session: Option<Name>,
+    /// How many messages were merged into it, and which dropped ones it is told of.
+    pub n_merged: u32,
+    pub told: Option<(SessionId, u64, u64)>,
+    /// The merged messages and the dropped ones, as submitted; the loop reads them.
+    pub merged: Vec<Blob>,
+    pub dropped: Vec<Blob>,
 }
 
 #[derive(Clone, Debug)]
@@ -311,6 +407,7 @@ pub enum Answer {
     Cancel(CancelAnswer),
     Change(Result<Box<Task>, ChangeRefusal>),
     Explained(Option<Box<Explanation>>),
+    Session(SessionAnswer),
     Done,
 }
 
@@ -320,6 +417,24 @@ pub struct Accepted {
     pub phase: Phase,
     /// The task as this event left it. Only for a single submit: a batch answers with ids and states.
     pub task: Option<Box<Task>>,
+    /// The message was merged into this task, as its so many-th.
+    pub merged: Option<u32>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SessionAnswer {
+    /// As the event left it.
+    Row(Box<Session>),
+    /// The task that is being stopped, if any ran.
+    Stopped {
+        task: Option<TaskId>,
+    },
+    StoppedAll {
+        running: u32,
+        waiting: u32,
+        debouncing: u32,
+        session: Box<Session>,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -364,6 +479,24 @@ pub enum Refusal {
         parent: TaskId,
     },
     DeadlinePassed,
+    /// Mode `reject`, and the session has no free seat.
+    SessionBusy {
+        key: Name,
+        recorded: Option<TaskId>,
+    },
+    /// Drop `new`, and the line is full.
+    SessionFull {
+        key: Name,
+        waiting: u32,
+        cap: u32,
+        recorded: Option<TaskId>,
+    },
+    /// Sent before the session was stopped.
+    Stale {
+        key: Name,
+        cutoff: WallMs,
+        recorded: Option<TaskId>,
+    },
     /// Refused by the edge before it came here; the code and text are the edge's own.
     Invalid {
         code: Text,
@@ -389,10 +522,15 @@ pub enum HappeningKind {
     ConfigChanged = 11,
     WorkerJoined = 12,
     WorkerLost = 13,
+    TaskMerged = 14,
+    TaskDropped = 15,
+    SessionChanged = 16,
+    SessionStopped = 17,
+    SessionReset = 18,
 }
 
 impl HappeningKind {
-    pub const ALL: [HappeningKind; 14] = [
+    pub const ALL: [HappeningKind; 19] = [
         HappeningKind::TaskCreated,
         HappeningKind::TaskQueued,
         HappeningKind::TaskStarted,
@@ -407,6 +545,11 @@ impl HappeningKind {
         HappeningKind::ConfigChanged,
         HappeningKind::WorkerJoined,
         HappeningKind::WorkerLost,
+        HappeningKind::TaskMerged,
+        HappeningKind::TaskDropped,
+        HappeningKind::SessionChanged,
+        HappeningKind::SessionStopped,
+        HappeningKind::SessionReset,
     ];
 
     /// The name users see in the event stream.
@@ -426,6 +569,11 @@ impl HappeningKind {
             HappeningKind::ConfigChanged => "config.changed",
             HappeningKind::WorkerJoined => "worker.joined",
             HappeningKind::WorkerLost => "worker.lost",
+            HappeningKind::TaskMerged => "task.merged",
+            HappeningKind::TaskDropped => "task.dropped",
+            HappeningKind::SessionChanged => "session.changed",
+            HappeningKind::SessionStopped => "session.stopped",
+            HappeningKind::SessionReset => "session.reset",
         }
     }
 
@@ -453,6 +601,7 @@ pub enum Subject {
     Task(TaskFacts),
     Batch(Box<Batch>),
     Worker { worker: WorkerId, name: Name },
+    Session(Box<Session>),
     Config,
 }
 
@@ -464,6 +613,8 @@ pub struct TaskFacts {
     pub kind: Name,
     pub tier: Tier,
     pub batch: Option<BatchId>,
+    /// The key of its session.
+    pub session: Option<Name>,
     pub attempt: u32,
     /// Behind a failure, a retry, a rejection.
     pub class: Option<Class>,

@@ -7,6 +7,7 @@ use crate::flow::Shape;
 use crate::gate::{Gate, GateKey};
 use crate::ids::TaskId;
 use crate::now::{Now, SteadyMs, WallMs};
+use crate::session::Member;
 use crate::slab::{FlowIx, GateIx};
 use crate::submit::uuid_text;
 use crate::task::{Delay, Phase, State, Task, Text, Wait};
@@ -19,7 +20,7 @@ pub struct Explanation {
     pub task: TaskId,
     pub phase: Phase,
     pub reason: Text,
-    /// In the order they are checked; data gates (dependencies, time, batch) first.
+    /// In the order they are checked; data gates (dependencies, time, session, batch) first.
     pub gates: Vec<GateView>,
     /// Its place in its flow; only while it is queued. Counted by the loop, because memory holds only the head.
     pub ahead: Option<Ahead>,
@@ -42,7 +43,7 @@ pub struct Ahead {
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct GateView {
-    /// `global`, `agent`, `lane`, `kind`, `gate`, `worker`, `dependencies`, `time`, `batch`.
+    /// `global`, `agent`, `lane`, `kind`, `gate`, `worker`, `dependencies`, `time`, `session`, `batch`.
     pub kind: &'static str,
     /// Which one: the agent's name, the lane in force, …
     pub name: Text,
@@ -94,12 +95,17 @@ impl Core {
         if let State::Scheduled(delay) = task.state {
             let opens_at_ms = match delay {
                 Delay::Until(at) => at,
-                Delay::Backoff(at) => now.wall_ms + at.saturating_sub(now.steady_ms),
+                Delay::Backoff(at) | Delay::Debounce(at) => now.wall_ms + at.saturating_sub(now.steady_ms),
             };
-            let name = if matches!(delay, Delay::Until(_)) { "not before" } else { "backoff" };
+            let name = match delay {
+                Delay::Until(_) => "not before",
+                Delay::Backoff(_) => "backoff",
+                Delay::Debounce(_) => "debounce",
+            };
             let view = GateView::named("time", name.into());
             views.push(GateView { open: false, opens_at_ms: Some(opens_at_ms), detail: task.reason.clone(), ..view });
         }
+        views.extend(task.member.map(|member| self.session_view(task, member)));
         if let Some(batch) = task.batch.and_then(|batch| self.batches.get(&batch)).map(|entry| &entry.batch)
             && let Some(limit) = batch.parallelism
         {
@@ -111,6 +117,34 @@ impl Core {
             });
         }
         views
+    }
+
+    fn session_view(&self, task: &Task, member: Member) -> GateView {
+        let entry = &self.sessions[&member.session];
+        let (session, rules) = (&entry.session, self.session_rules(member.session));
+        let n_free = session.n_free(&rules);
+        let open = match task.state {
+            _ if member.seated => true,
+            State::Waiting(Wait::Seat) => false,
+            // The last in line before those in front of it have left, or not even there yet.
+            _ => n_free > session.n_line - u32::from(member.in_line()),
+        };
+        let holders: Vec<TaskId> = entry.held.values().take(HOLDERS_MAX).collect();
+        let detail = match task.steers {
+            _ if open => Text::default(),
+            Some(target) => format!("handed to {} as input, which has not taken it yet", uuid_text(target.0)).into(),
+            None if session.is_draining => "the interrupted run has not stopped yet".into(),
+            None => format!("{} in line", session.n_line).into(),
+        };
+        GateView {
+            open,
+            current: Some(u64::from(session.n_seated)),
+            limit: Some(u64::from(rules.max_concurrent)),
+            since_ms: holders.iter().filter_map(|&id| self.task(id)?.assigned_at).min().filter(|_| !open),
+            holders: if open { Vec::new() } else { holders },
+            detail,
+            ..GateView::named("session", session.key.to_string().into())
+        }
     }
 
     fn gate_view(&self, now: Now, ix: GateIx, flow: FlowIx) -> GateView {

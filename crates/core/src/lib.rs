@@ -11,6 +11,7 @@ pub mod core;
 pub mod event;
 pub mod explain;
 pub mod flow;
+pub mod session;
 pub mod task;
 pub mod write;
 
@@ -24,6 +25,8 @@ mod line;
 mod preempt;
 mod recover;
 mod report;
+mod roll;
+mod sessions;
 mod submit;
 mod wake;
 mod window;

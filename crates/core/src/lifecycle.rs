@@ -4,6 +4,7 @@
 //! waiting ⇄ scheduled ─► queued ─► assigned ─► running ─► completed | failed | cancelled
 //!    running ─► scheduled (retry)      assigned/running ─► queued (preempted, lost, not started)
 //!    any live state ─► cancelled       any live state past its deadline ─► failed
+//!    waiting ─► completed (handed to a running task as input)
 //! ```
 
 use std::cmp::Reverse;
@@ -18,6 +19,9 @@ use crate::planted::Bug;
 use crate::slab::{AgentIx, FlowIx};
 use crate::task::{Class, Delay, Failure, Lease, Phase, State, Stop, Text, Wait};
 use crate::trail::{Step, StepKind};
+
+/// Merged messages that a task's own history names.
+const MERGES_IN_TRAIL: u32 = 20;
 
 /// What a transition says about itself to people.
 #[derive(Default)]
@@ -51,6 +55,7 @@ impl Core {
         }
         self.write_state(now, id, to, &why);
         self.count(flow, from.phase(), to.phase());
+        self.count_member(id, from, to);
         match to {
             State::Queued { .. } => self.enqueue(flow, id),
             State::Running(lease) => self.set_timers(id, lease),
@@ -89,7 +94,10 @@ impl Core {
             Phase::Rejected => StepKind::Rejected,
         });
         let detail = why.class.map_or(0, |class| class as u8 + 1);
-        task.trail.push(Step { kind, detail, attempt: task.attempt, at_ms: now.wall_ms });
+        // A burst of messages must not fill the history.
+        if kind != StepKind::Merged || task.member.is_none_or(|member| member.n_merged <= MERGES_IN_TRAIL) {
+            task.trail.push(Step { kind, detail, attempt: task.attempt, at_ms: now.wall_ms });
+        }
     }
 
     /// Counts, kept in the same commit as the change they count.
@@ -131,6 +139,7 @@ impl Core {
             let ended = if phase == Phase::Completed { ParentEnd::Well } else { ParentEnd::Badly };
             self.add_release(Release::Parent { parent: id, ended });
         }
+        self.leave_session(id);
         let Some(batch_id) = batch else { return };
         let gives_place = has_place && !self.has_bug(Bug::BatchPlaceLeaked);
         let batch = self.touch_batch(batch_id);
@@ -354,8 +363,13 @@ impl Core {
 
     // ── Where does a task that is neither held nor ended stand? ─────────────────────────────────────────────────
 
-    /// Its dependencies, then its time, then its batch's place, then the queue.
+    /// Its dependencies, then its time, then its session's seat, then its batch's place, then the queue.
     pub(crate) fn settle(&mut self, now: Now, id: TaskId, why: Why) {
+        let joins = self.joins_now(now, id);
+        if joins && !self.join(now, id) {
+            return;
+        }
+        self.sit_if_alone(now, id);
         let next = self.next_stand(now, id);
         if next == State::Waiting(Wait::BatchPlace) {
             let batch = self.entry(id).task.batch.expect("only a member of a batch waits for its place");
@@ -366,6 +380,8 @@ impl Core {
         }
         let reason = if why.reason.is_empty() { default_reason(&next) } else { why.reason };
         self.transition(now, id, next, Why { reason, ..why });
+        self.hand_over(id);
+        self.look_at_line(now, id, joins);
     }
 
     fn take_place(&mut self, id: TaskId, batch: crate::ids::BatchId) {
@@ -382,6 +398,11 @@ impl Core {
             State::Waiting(Wait::Dependencies)
         } else if let Some(at) = task.run_at.filter(|&at| at > now.wall_ms) {
             State::Scheduled(Delay::Until(at))
+        } else if let Some(member) = task.member.filter(|member| !member.seated) {
+            match member.debounced_until > now.steady_ms {
+                true => State::Scheduled(Delay::Debounce(member.debounced_until)),
+                false => State::Waiting(Wait::Seat),
+            }
         } else if !has_place() {
             State::Waiting(Wait::BatchPlace)
         } else {
@@ -418,6 +439,18 @@ impl Core {
         let task = &self.entry(id).task;
         if let (State::Waiting(Wait::BatchPlace), Some(batch)) = (task.state, task.batch) {
             self.touch_batch(batch).n_waiting -= 1;
+        }
+    }
+
+    /// Gives its batch's place back before its end.
+    pub(crate) fn leave_batch_place(&mut self, id: TaskId) {
+        let task = &self.entry(id).task;
+        let Some(batch_id) = task.batch.filter(|_| task.has_place) else { return };
+        self.touch(id).task.has_place = false;
+        let batch = self.touch_batch(batch_id);
+        batch.n_places -= 1;
+        if batch.n_waiting > 0 {
+            self.add_release(Release::BatchPlace { batch: batch_id });
         }
     }
 
@@ -463,6 +496,7 @@ impl Core {
             kind: key.shape.kind.clone(),
             tier: key.tier,
             batch: task.batch,
+            session: task.session().map(|session| self.sessions[&session].session.key.clone()),
             attempt: task.attempt,
             class: why.class,
             reason: why.reason,
@@ -476,7 +510,9 @@ fn default_reason(state: &State) -> Text {
     match state {
         State::Waiting(Wait::Dependencies) => "waits for its dependencies".into(),
         State::Waiting(Wait::BatchPlace) => "waits for a place in its batch".into(),
+        State::Waiting(Wait::Seat) => "waits for its turn in its session".into(),
         State::Scheduled(Delay::Until(_)) => "not before its time".into(),
+        State::Scheduled(Delay::Debounce(_)) => "waits for more messages".into(),
         _ => Text::default(),
     }
 }
@@ -487,7 +523,7 @@ fn is_legal(from: Phase, to: Phase) -> bool {
     match (from, to) {
         (Completed | Failed | Cancelled | Rejected, _) | (_, Rejected) => false,
         (_, Cancelled | Failed) => true,
-        (Waiting, Waiting | Scheduled | Queued) => true,
+        (Waiting, Waiting | Scheduled | Queued | Completed) => true,
         (Scheduled, Waiting | Scheduled | Queued) => true,
         (Queued, Waiting | Scheduled | Queued | Assigned) => true,
         (Assigned, Running | Completed | Queued | Scheduled) => true,

@@ -46,10 +46,38 @@ pub enum Bug {
     RateNotTaken,
     /// The wall clock may go back.
     WallClockBack,
+    /// A member that ends keeps its session's seat.
+    SeatNotGivenBack,
+    /// One member more of a session than may be seated.
+    OneSeatMore,
+    /// Whoever came last to a session's line goes first.
+    LastInLineFirst,
+    /// An interrupting message does not wait for the old run's end.
+    InterruptOverlaps,
+    /// Each message of a burst holds the others back for as long again.
+    DebounceWithoutEnd,
+    /// A merged message is not kept.
+    MergedMessageLost,
+    /// A dropped message is not told of.
+    DroppedSilently,
+    /// A stopped session takes messages that were sent before.
+    CutoffForgotten,
+    /// A session whose context is nearly full goes on as before.
+    ThrottleIgnored,
+    /// What a run says of its context counts after a reset too.
+    OldGenerationHeard,
+    /// The next run is not told of dropped messages.
+    DropsNotTold,
+    /// A lowered limit leaves the surplus its seats.
+    SurplusSeated,
+    /// A stop of the whole session passes over who has not joined yet.
+    UnjoinedSpared,
+    /// A message that a running task may take in is run as well.
+    HandedRunsToo,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 20] = [
+    pub const ALL: [Bug; 34] = [
         Bug::SlotNotReleased,
         Bug::EffectBeforeCommit,
         Bug::StaleTokenTaken,
@@ -70,6 +98,20 @@ impl Bug {
         Bug::FairnessTieBroken,
         Bug::RateNotTaken,
         Bug::WallClockBack,
+        Bug::SeatNotGivenBack,
+        Bug::OneSeatMore,
+        Bug::LastInLineFirst,
+        Bug::InterruptOverlaps,
+        Bug::DebounceWithoutEnd,
+        Bug::MergedMessageLost,
+        Bug::DroppedSilently,
+        Bug::CutoffForgotten,
+        Bug::ThrottleIgnored,
+        Bug::OldGenerationHeard,
+        Bug::DropsNotTold,
+        Bug::SurplusSeated,
+        Bug::UnjoinedSpared,
+        Bug::HandedRunsToo,
     ];
 }
 

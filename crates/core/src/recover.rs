@@ -6,7 +6,7 @@ use std::collections::btree_map;
 use std::sync::Arc;
 
 use crate::config::Config;
-use crate::core::{BatchEntry, Core, Entry, Stored, Tick};
+use crate::core::{BatchEntry, Core, Entry, SessionEntry, Stored, Tick};
 use crate::event::Admit;
 use crate::fleet::Worker;
 use crate::gate::GateKey;
@@ -37,6 +37,8 @@ impl Core {
             open: Default::default(),
             fleet: Default::default(),
             batches: Default::default(),
+            sessions: Default::default(),
+            session_by_key: Default::default(),
             wall_dues: DueWindow::unknown(),
             steady_dues: DueWindow::unknown(),
             timers: Default::default(),
@@ -66,7 +68,14 @@ impl Core {
         for batch in loaded.batches {
             core.batches.insert(batch.id, BatchEntry { batch, dirty: false, new_spec: None, n_refs: 0 });
         }
-        for task in loaded.held {
+        for session in loaded.sessions {
+            core.session_by_key.insert(session.key.clone(), session.id);
+            core.sessions.insert(session.id, Box::new(SessionEntry::new(session, false)));
+        }
+        // In the order they were started: who is stopped, steered or preempted first goes by it.
+        let mut held = loaded.held;
+        held.sort_by_key(|task| (task.assigned_at, task.state.lease().map(|lease| lease.order)));
+        for task in held {
             core.recover_held(now, task);
         }
         core.tick = Tick::default();
@@ -112,6 +121,7 @@ impl Core {
             entry.n_refs += 1;
         }
         let id = task.id;
+        self.member_loaded(&task);
         let stored = Some((task.phase(), task.attempt));
         self.tasks.insert(id, Box::new(Entry::new(task, stored)));
         self.take_slot(id, ix, lease);
@@ -132,6 +142,7 @@ impl Core {
         self.flush_releases(&mut writes);
         self.flush_flows(&mut writes);
         self.flush_batches(&mut writes);
+        self.flush_sessions(&mut writes);
         self.flush_counts(&mut writes);
         self.flush_rates(&mut writes);
         writes.idempotency_added = std::mem::take(&mut self.tick.keys_new);
@@ -209,6 +220,19 @@ impl Core {
         }
     }
 
+    fn flush_sessions(&mut self, writes: &mut WriteSet) {
+        for id in &self.tick.touched_sessions {
+            let Some(entry) = self.sessions.get_mut(id).filter(|entry| entry.dirty) else { continue };
+            entry.dirty = false;
+            match std::mem::replace(&mut entry.is_new, false) {
+                true => writes.sessions_added.push(entry.session.clone()),
+                false => writes.sessions_put.push(entry.session.clone()),
+            }
+        }
+        writes.messages_added = std::mem::take(&mut self.tick.messages);
+        writes.drops_added = std::mem::take(&mut self.tick.drops);
+    }
+
     fn flush_counts(&mut self, writes: &mut WriteSet) {
         let mut sums: BTreeMap<CountKey, CountDelta> = BTreeMap::new();
         for (ix, delta) in self.tick.deltas.drain() {
@@ -244,12 +268,22 @@ impl Core {
                 batch.n_refs -= 1;
                 self.tick.touched_batches.push(batch.batch.id);
             }
+            self.member_forgotten(&entry.task);
         }
         for id in std::mem::take(&mut self.tick.touched_batches) {
             if self.batches.get(&id).is_some_and(|entry| entry.n_refs == 0) {
                 self.batches.remove(&id);
             }
         }
+        for id in std::mem::take(&mut self.tick.touched_sessions) {
+            let Some(entry) = self.sessions.get_mut(&id) else { continue };
+            entry.touched = false;
+            if entry.members.is_empty() {
+                let entry = self.sessions.remove(&id).expect("it was just looked at");
+                self.session_by_key.remove(&entry.session.key);
+            }
+        }
+        self.tick.inputs.clear();
         self.tick.keys.clear();
     }
 }

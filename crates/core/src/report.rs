@@ -33,7 +33,8 @@ impl Core {
         match report {
             Report::Started => self.on_started(now, id, lease),
             Report::Alive => self.on_alive(now, id),
-            ended => self.on_ended(now, id, lease, ended, out),
+            Report::InputTaken { message } => self.on_input_taken(now, id, message),
+            ended => self.on_ended(now, id, lease, ended),
         }
     }
 
@@ -55,6 +56,7 @@ impl Core {
         let reason = self.entry(id).task.reason.clone();
         let lease = Lease { since_ms: now.steady_ms, ..lease };
         self.transition(now, id, State::Running(lease), Why::because(reason));
+        self.look_for_input(id);
     }
 
     fn on_alive(&mut self, now: Now, id: TaskId) {
@@ -64,7 +66,7 @@ impl Core {
         }
     }
 
-    fn on_ended(&mut self, now: Now, id: TaskId, lease: Lease, report: Report, out: &mut Vec<Command>) {
+    fn on_ended(&mut self, now: Now, id: TaskId, lease: Lease, report: Report) {
         let ran = !matches!(report, Report::NotStarted { .. });
         if ran && matches!(self.entry(id).task.state, State::Assigned(_)) && !matches!(report, Report::Stopped) {
             // Its start report came with its end: one write for both.
@@ -78,12 +80,14 @@ impl Core {
         if let Report::Failed { fault: Fault::Worker, .. } = report {
             self.cool(now, lease.worker);
         }
+        if let Report::Completed { usage: Some(usage), .. } | Report::Failed { usage: Some(usage), .. } = &report {
+            self.on_usage(id, usage);
+        }
         let is_overridden = self.has_bug(Bug::CancelOverridden) && matches!(report, Report::Completed { .. });
         match lease.stop.filter(|_| !is_overridden) {
             Some(stop) => self.stopped(now, id, stop),
             None => self.ended_by_itself(now, id, report),
         }
-        let _ = out;
     }
 
     /// The next state was fixed when the stop was asked for, whatever the work made of it.
@@ -117,7 +121,7 @@ impl Core {
 
     fn ended_by_itself(&mut self, now: Now, id: TaskId, report: Report) {
         match report {
-            Report::Completed { result } => {
+            Report::Completed { result, .. } => {
                 let entry = self.entry_mut(id);
                 entry.result = result;
                 entry.task.error = None;
@@ -132,7 +136,7 @@ impl Core {
             Report::Stopped => {
                 self.attempt_failed(now, id, Class::Lost, "stopped without being asked to".into(), None);
             }
-            Report::Started | Report::Alive => unreachable!("only ends come here"),
+            Report::Started | Report::Alive | Report::InputTaken { .. } => unreachable!("only ends come here"),
         }
     }
 
@@ -258,6 +262,8 @@ impl Core {
             let attempt = task.attempt;
             out.push(Command::Stop { worker: lease.worker, task: id, attempt, token: lease.token, stop });
         } else if self.entry(id).timer.is_none() {
+            self.look_for_input(id);
+            let task = &self.entry(id).task;
             let term_ms = match task.state {
                 State::Running(_) => lease.since_ms.saturating_add(task.policy.timeout_ms),
                 _ => now.steady_ms.saturating_add(self.config.assign_timeout_ms),

@@ -10,6 +10,7 @@ use crate::gate::{GateKey, Holder};
 use crate::ids::{BatchId, WorkerId};
 use crate::line::Spot;
 use crate::name::Name;
+use crate::session::SessionId;
 use crate::slab::{AgentIx, FlowIx, GateIx};
 use crate::task::{Phase, State};
 
@@ -63,6 +64,7 @@ impl Core {
         self.check_lines();
         self.check_timers();
         self.check_memory();
+        self.check_sessions();
     }
 
     /// A slot is a live lease: holders of gates and leases of workers are the same set, counted from both ends.
@@ -291,5 +293,33 @@ impl Core {
             assert!(entry.n_refs > 0, "{id:?} is in memory for no reason");
         }
         assert!(n_refs.is_empty(), "the batch of every task in memory is there too: {n_refs:?}");
+    }
+
+    /// What a session's entry says of its members in memory is what they say themselves.
+    fn check_sessions(&self) {
+        let mut n_members: BTreeMap<SessionId, usize> = BTreeMap::new();
+        for (id, entry) in &self.tasks {
+            let task = &entry.task;
+            let Some(member) = task.member else { continue };
+            *n_members.entry(member.session).or_default() += 1;
+            let session = &self.sessions[&member.session];
+            assert_eq!(session.members.get(task.seq), Some(*id), "{id:?} is known to its session");
+            assert!(member.seated, "{id:?} ({:?}) is queued or held and has a seat", task.state);
+            let is_held = task.state.lease().map(|lease| session.held.get(lease.order) == Some(*id));
+            assert_ne!(is_held, Some(false), "{id:?} is held, and its session knows it");
+        }
+        for (id, entry) in &self.sessions {
+            let session = &entry.session;
+            assert!(!entry.dirty, "{id:?} was changed and not written");
+            assert_eq!(entry.members.len(), n_members.get(id).copied().unwrap_or(0), "members of {id:?} in memory");
+            assert!(!entry.members.is_empty(), "{id:?} is in memory for no reason");
+            assert!(entry.line.is_empty(), "who stands in line is not kept in memory: {id:?}");
+            assert_eq!(entry.held.len(), session.n_held as usize, "held members of {id:?}");
+            assert_eq!(self.session_by_key.get(&session.key), Some(id), "{id:?} is found by its key");
+            assert!(session.n_held <= session.n_seated, "{session:?}");
+            assert!(session.n_debouncing <= session.n_line, "{session:?}");
+            assert!(session.n_seated + session.n_line <= session.n_live, "{session:?}");
+        }
+        assert_eq!(self.session_by_key.len(), self.sessions.len(), "each session once by its key");
     }
 }

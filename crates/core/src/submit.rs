@@ -7,15 +7,17 @@ use crate::batch::Batch;
 use crate::core::{BatchEntry, Core, Entry, answer};
 use crate::event::{
     Accepted, Admit, Answer, CancelAnswer, Change, ChangeRefusal, Command, FirstAnswer, HappeningKind, Idempotency,
-    IdempotencyRow, NewTask, Refusal, Subject, Submission, SubmitMode, TaskFacts,
+    IdempotencyRow, NewMember, NewTask, Refusal, Subject, Submission, SubmitMode, TaskFacts,
 };
 use crate::flow::FlowKey;
+use crate::hash::DetMap;
 use crate::ids::{BatchId, FlowId, TaskId, Ticket};
 use crate::lifecycle::Why;
 use crate::name::Name;
 use crate::now::Now;
 use crate::planted::Bug;
-use crate::task::{Class, Delay, OnDependencyFailure, Phase, State, Stop, Task, Text};
+use crate::session::{Member, Session};
+use crate::task::{Class, Delay, OnDependencyFailure, Phase, State, Stop, Task, Text, Wait};
 use crate::trail::{Step, StepKind, Trail};
 use crate::write::Insert;
 
@@ -26,9 +28,18 @@ struct Planned {
     by_agent: BTreeMap<Name, u64>,
     flows: BTreeSet<FlowKey>,
     flows_by_agent: BTreeMap<Name, u32>,
+    /// The rows of sessions as the items so far would leave them.
+    sessions: DetMap<Name, Box<Session>>,
 }
 
 type Items = Vec<Result<Accepted, Refusal>>;
+
+/// A task that is there and does not stand anywhere yet.
+struct Created {
+    id: TaskId,
+    parents: Vec<TaskId>,
+    member: Option<(NewMember, Name)>,
+}
 
 /// Take the item (`Ok(None)`), answer with a known task (`Ok(Some)`), or refuse it.
 type Verdict = Result<Option<Accepted>, Refusal>;
@@ -59,7 +70,8 @@ impl Core {
             return Answer::Refused(Refusal::Draining);
         }
         let Submission { batch, mode, items, idempotency, .. } = submission;
-        let mut verdicts = self.judge(now, &items, idempotency.as_ref());
+        let is_single = batch.is_none() && items.len() == 1;
+        let mut verdicts = self.judge(now, &items, idempotency.as_ref(), is_single);
         if mode == SubmitMode::All
             && let Some(at) = verdicts.iter().position(Result::is_err)
         {
@@ -67,6 +79,12 @@ impl Core {
             return Answer::Refused(self.record_refusal(now, &items[at], refusal));
         }
         let batch_id = batch.as_ref().map(|batch| batch.id);
+        if let ([item], [Ok(None)]) = (&items[..], &verdicts[..])
+            && is_single
+            && let Some(carrier) = self.carrier_for(now, item)
+        {
+            return self.submit_merged(now, items, carrier, idempotency);
+        }
         let n_accepted = verdicts.iter().filter(|verdict| matches!(verdict, Ok(None))).count();
         if let Some(batch) = batch.filter(|_| n_accepted > 0) {
             self.add_batch(now, batch, n_accepted as u32);
@@ -78,7 +96,23 @@ impl Core {
         Answer::Submitted { items: answers }
     }
 
-    fn judge(&self, now: Now, items: &[NewTask], own: Option<&Idempotency>) -> Vec<Verdict> {
+    /// No task of its own: the submitter gets the one that carries its message.
+    fn submit_merged(
+        &mut self,
+        now: Now,
+        items: Vec<NewTask>,
+        carrier: TaskId,
+        idempotency: Option<Idempotency>,
+    ) -> Answer {
+        let key = idempotency.as_ref().map(|key| &key.key);
+        let answers: Items = items.into_iter().map(|item| Ok(self.merge(now, item, carrier, key.cloned()))).collect();
+        if let Some(key) = idempotency {
+            self.remember_key(now, key, None, &answers);
+        }
+        Answer::Submitted { items: answers }
+    }
+
+    fn judge(&self, now: Now, items: &[NewTask], own: Option<&Idempotency>, is_single: bool) -> Vec<Verdict> {
         let mut planned = Planned::default();
         let mut keys: BTreeMap<(&Name, &Name), usize> = BTreeMap::new();
         let mut verdicts: Vec<Verdict> = Vec::with_capacity(items.len());
@@ -90,7 +124,7 @@ impl Core {
             let verdict = match repeated {
                 _ if is_own => Err(Refusal::KeyReused { key: key_name(item) }),
                 Some(first) => repeat_of(&items[first], &verdicts[first], item),
-                None => self.judge_item(now, item, &mut planned),
+                None => self.judge_item(now, item, &mut planned, is_single),
             };
             if let (Some(key), true) = (&item.idempotency, verdict.is_ok()) {
                 keys.entry((&key.agent, &key.key)).or_insert(n);
@@ -101,13 +135,13 @@ impl Core {
         verdicts
     }
 
-    fn judge_item(&self, now: Now, item: &NewTask, planned: &mut Planned) -> Verdict {
+    fn judge_item(&self, now: Now, item: &NewTask, planned: &mut Planned, is_single: bool) -> Verdict {
         if let Some(refusal) = &item.refused {
             return Err(refusal.clone());
         }
         match self.replay(item.idempotency.as_ref()) {
             Some(Answer::Replayed(FirstAnswer::Task { id, phase })) => {
-                return Ok(Some(Accepted { id, phase, task: None }));
+                return Ok(Some(Accepted { id, phase, task: None, merged: None }));
             }
             Some(Answer::Refused(refusal)) => return Err(refusal),
             // A batch's key in the place of a task's: another body by definition.
@@ -117,7 +151,15 @@ impl Core {
         if item.deadline.is_some_and(|deadline| deadline <= now.wall_ms) {
             return Err(Refusal::DeadlinePassed);
         }
-        self.judge_room(item, planned)?;
+        let known = item.session.as_ref().and_then(|member| planned.sessions.get(&member.key)).map(|row| &**row);
+        let row = self.judge_member(now, item, known, is_single)?;
+        // A message that becomes part of another task adds none.
+        if !(is_single && self.carrier_for(now, item).is_some()) {
+            self.judge_room(item, planned)?;
+        }
+        if let Some(row) = row.filter(|_| !is_single) {
+            planned.sessions.insert(row.key.clone(), Box::new(row));
+        }
         Ok(None)
     }
 
@@ -157,17 +199,32 @@ impl Core {
         Ok(())
     }
 
-    /// Every refusal is counted; those for want of room are also recorded, without payload, up to a number an hour.
+    /// Refusals for want of room, and those by a session, are counted, and recorded without payload up to a number an hour.
     fn record_refusal(&mut self, now: Now, item: &NewTask, refusal: Refusal) -> Refusal {
-        let (agent, lane) = (item.flow.agent.clone(), item.flow.lane.clone());
-        let Refusal::QueueFull { agent: scope, queued, limit, .. } = refusal else { return refusal };
-        *self.tick.rejected.entry((agent.clone(), lane)).or_default() += 1;
-        let reason: Text = match &scope {
-            Some(agent) => format!("queue of agent {agent} is full ({queued}/{limit})").into(),
-            None => format!("queue is full ({queued}/{limit})").into(),
+        let reason: Text = match &refusal {
+            Refusal::QueueFull { agent: Some(agent), queued, limit, .. } => {
+                format!("queue of agent {agent} is full ({queued}/{limit})").into()
+            }
+            Refusal::QueueFull { agent: None, queued, limit, .. } => format!("queue is full ({queued}/{limit})").into(),
+            Refusal::SessionBusy { .. } => "session is busy".into(),
+            Refusal::SessionFull { waiting, cap, .. } => {
+                format!("line of the session is full ({waiting}/{cap})").into()
+            }
+            Refusal::Stale { .. } => "stale: sent before the session was stopped".into(),
+            _ => return refusal,
         };
-        let recorded = self.may_record(now, agent).then(|| self.record(now, item, &reason));
-        Refusal::QueueFull { agent: scope, queued, limit, recorded }
+        let (agent, lane) = (item.flow.agent.clone(), item.flow.lane.clone());
+        *self.tick.rejected.entry((agent.clone(), lane)).or_default() += 1;
+        let record = self.may_record(now, agent).then(|| self.record(now, item, &reason));
+        let mut refusal = refusal;
+        if let Refusal::QueueFull { recorded, .. }
+        | Refusal::SessionBusy { recorded, .. }
+        | Refusal::SessionFull { recorded, .. }
+        | Refusal::Stale { recorded, .. } = &mut refusal
+        {
+            *recorded = record;
+        }
+        refusal
     }
 
     fn may_record(&mut self, now: Now, agent: Name) -> bool {
@@ -186,6 +243,8 @@ impl Core {
 
     fn record(&mut self, now: Now, item: &NewTask, reason: &Text) -> TaskId {
         let mut task = self.new_task(now, item, FlowId(0), None);
+        let session = item.session.as_ref().and_then(|member| self.session_by_key.get(&member.key));
+        task.member = session.map(|&session| Member::new(session));
         task.state = State::Rejected;
         task.reason = reason.clone();
         task.finished_at = Some(now.wall_ms);
@@ -197,6 +256,7 @@ impl Core {
             kind: item.flow.shape.kind.clone(),
             tier: item.flow.tier,
             batch: None,
+            session: item.session.as_ref().map(|member| member.key.clone()),
             attempt: 0,
             class: None,
             reason: reason.clone(),
@@ -228,7 +288,7 @@ impl Core {
     /// First every accepted item becomes a task, then their dependencies are tied, then each takes its stand: so items
     /// may refer to each other in any order.
     fn create_all(&mut self, now: Now, items: Vec<NewTask>, verdicts: Vec<Verdict>, batch: Option<BatchId>) -> Items {
-        let mut created: Vec<(TaskId, Vec<TaskId>)> = Vec::with_capacity(items.len());
+        let mut created: Vec<Created> = Vec::with_capacity(items.len());
         let mut answers: Items = Vec::with_capacity(items.len());
         let mut repeats: BTreeMap<TaskId, TaskId> = BTreeMap::new();
         let is_single = batch.is_none();
@@ -241,21 +301,24 @@ impl Core {
                 }
                 Ok(None) => {
                     created.push(self.create(now, item, batch));
-                    Ok(Accepted { id: created[created.len() - 1].0, phase: Phase::Queued, task: None })
+                    Ok(Accepted { id: created[created.len() - 1].id, phase: Phase::Queued, task: None, merged: None })
                 }
             });
         }
         if !repeats.is_empty() {
             // Who depends on a repeated item depends on the task that it repeats.
-            let parents = created.iter_mut().flat_map(|(_, parents)| parents);
+            let parents = created.iter_mut().flat_map(|created| &mut created.parents);
             parents.for_each(|parent| *parent = repeats.get(parent).copied().unwrap_or(*parent));
         }
         let bad_parents: Vec<Option<TaskId>> =
-            created.iter().map(|(id, parents)| self.tie_parents(*id, parents)).collect();
-        for ((id, _), bad_parent) in created.iter().zip(bad_parents) {
+            created.iter().map(|created| self.tie_parents(created.id, &created.parents)).collect();
+        for (Created { id, member, .. }, bad_parent) in created.into_iter().zip(bad_parents) {
+            if let Some((member, lane)) = &member {
+                self.note_message(now, member, lane);
+            }
             match bad_parent {
-                Some(parent) => self.parent_ended_badly(now, *id, parent),
-                None => self.settle(now, *id, Why::default()),
+                Some(parent) => self.parent_ended_badly(now, id, parent),
+                None => self.settle(now, id, Why::default()),
             }
         }
         for accepted in answers.iter_mut().flatten() {
@@ -267,10 +330,11 @@ impl Core {
         answers
     }
 
-    fn create(&mut self, now: Now, item: NewTask, batch: Option<BatchId>) -> (TaskId, Vec<TaskId>) {
+    fn create(&mut self, now: Now, item: NewTask, batch: Option<BatchId>) -> Created {
         let ix = self.flow_for(&item.flow);
         let task = self.new_task(now, &item, self.flows[ix].id, batch);
-        let NewTask { id, depends_on, spec, idempotency, .. } = item;
+        let NewTask { id, depends_on, spec, idempotency, session, flow, .. } = item;
+        let gathers = batch.is_none() && depends_on.is_empty();
         self.flow_gained_task(ix);
         let mut entry = Entry::new(task, None);
         entry.spec = Some(spec);
@@ -278,6 +342,9 @@ impl Core {
         self.touch(id);
         if let Some(batch) = batch {
             self.batches.get_mut(&batch).expect("the batch was just added").n_refs += 1;
+        }
+        if let Some(member) = &session {
+            self.enrol(now, id, member, &flow.lane, gathers);
         }
         self.n_unstarted += 1;
         let agent = self.flows[ix].agent;
@@ -292,7 +359,7 @@ impl Core {
                 IdempotencyRow { key, answer: FirstAnswer::Task { id, phase: Phase::Queued }, created_at: now.wall_ms };
             self.add_key(row);
         }
-        (id, depends_on)
+        Created { id, parents: depends_on, member: session.map(|member| (member, flow.lane)) }
     }
 
     fn new_task(&mut self, now: Now, item: &NewTask, flow: FlowId, batch: Option<BatchId>) -> Task {
@@ -303,6 +370,7 @@ impl Core {
         Task {
             rank: item.rank,
             batch,
+            steers: item.steers,
             policy: item.policy,
             run_at: item.run_at.or(item.delay_ms.map(|delay_ms| now.wall_ms.saturating_add(delay_ms))),
             deadline: item.deadline,
@@ -368,11 +436,7 @@ impl Core {
             None => CancelAnswer::NotFound,
             Some(phase) if phase.is_terminal() => CancelAnswer::Terminal(phase),
             Some(phase) if phase.is_held() => {
-                // The first cancel gives the reason; a repeat changes nothing.
-                if self.entry(task).task.stop() != Some(Stop::Cancel) {
-                    self.ask_stop(now, task, Stop::Cancel, out);
-                    self.touch(task).task.reason = format!("{STOPPING_FOR_CANCEL}{reason}").into();
-                }
+                self.cancel_held(now, task, &reason, out);
                 CancelAnswer::Stopping
             }
             Some(_) => {
@@ -381,6 +445,14 @@ impl Core {
             }
         };
         answer(out, ticket, Answer::Cancel(result));
+    }
+
+    /// The first cancel gives the reason; a repeat changes nothing.
+    pub(crate) fn cancel_held(&mut self, now: Now, task: TaskId, reason: &str, out: &mut Vec<Command>) {
+        if self.entry(task).task.stop() != Some(Stop::Cancel) {
+            self.ask_stop(now, task, Stop::Cancel, out);
+            self.touch(task).task.reason = format!("{STOPPING_FOR_CANCEL}{reason}").into();
+        }
     }
 
     pub(crate) fn on_change(
@@ -430,9 +502,19 @@ impl Core {
             self.enqueue(to, id);
         }
         self.move_dues(id, old_dues);
-        let moved_in_time =
-            change.run_at.is_some() && matches!(task_state, State::Queued { .. } | State::Scheduled(Delay::Until(_)));
+        if change.run_at.is_some_and(|at| at > now.wall_ms) {
+            self.rejoin_later(id);
+        }
+        let is_movable = match task_state {
+            State::Queued { .. } | State::Scheduled(Delay::Until(_)) => true,
+            State::Waiting(Wait::Seat | Wait::BatchPlace) | State::Scheduled(Delay::Debounce(_)) => {
+                change.run_at > Some(now.wall_ms)
+            }
+            _ => false,
+        };
+        let moved_in_time = change.run_at.is_some() && is_movable;
         if moved_in_time && !(is_queued && self.next_stand(now, id).phase() == Phase::Queued) {
+            self.leave_batch_wait(id);
             self.settle(now, id, Why::default());
         }
         Ok(())
@@ -478,7 +560,7 @@ fn repeat_of(first: &NewTask, verdict: &Verdict, item: &NewTask) -> Verdict {
     }
     match verdict {
         Ok(Some(known)) => Ok(Some(known.clone())),
-        _ => Ok(Some(Accepted { id: first.id, phase: Phase::Queued, task: None })),
+        _ => Ok(Some(Accepted { id: first.id, phase: Phase::Queued, task: None, merged: None })),
     }
 }
 

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::ids::{BatchId, FlowId, TaskId, Token, WorkerId};
 use crate::now::{SteadyMs, WallMs};
+use crate::session::{Member, SessionId, Usage};
 use crate::trail::Trail;
 
 /// Compared across all agents; lower is served first.
@@ -114,6 +115,8 @@ pub struct Policy {
     pub stall_ms: Option<u64>,
     /// How long the finished task stays readable; `None` is the configured retention.
     pub ttl_ms: Option<u64>,
+    /// Its executor hands further messages to it while it runs.
+    pub takes_input: bool,
 }
 
 impl Default for Policy {
@@ -125,6 +128,7 @@ impl Default for Policy {
             preemptible: false,
             stall_ms: None,
             ttl_ms: None,
+            takes_input: false,
         }
     }
 }
@@ -144,6 +148,8 @@ pub struct Failure {
 pub enum Wait {
     Dependencies = 0,
     BatchPlace = 1,
+    /// Its turn in its session.
+    Seat = 2,
 }
 
 /// What a `scheduled` task waits for.
@@ -153,6 +159,8 @@ pub enum Delay {
     Until(WallMs),
     /// A retry's backoff, in elapsed time.
     Backoff(SteadyMs),
+    /// More messages of the same burst may come, so long in elapsed time.
+    Debounce(SteadyMs),
 }
 
 /// Why a held attempt was asked to stop. The first reason fixes the next state; a cancel overrides any other.
@@ -308,6 +316,9 @@ pub struct Task {
     pub flow: FlowId,
     pub rank: i32,
     pub batch: Option<BatchId>,
+    pub member: Option<Member>,
+    /// The running task that it was handed to as input; it runs itself only if that one ends without having taken it.
+    pub steers: Option<TaskId>,
     pub policy: Policy,
     pub state: State,
     /// For people; empty when there is nothing to add to the state.
@@ -327,6 +338,7 @@ pub struct Task {
     /// It took one of its batch's places and gives it back at its end.
     pub has_place: bool,
     pub error: Option<Box<Failure>>,
+    pub usage: Option<Box<Usage>>,
     /// The worker of the latest attempt.
     pub worker: Option<WorkerId>,
     pub created_at: WallMs,
@@ -350,6 +362,8 @@ impl Task {
             flow,
             rank: 0,
             batch: None,
+            member: None,
+            steers: None,
             policy: Policy::default(),
             state: State::Waiting(Wait::Dependencies),
             reason: Text::default(),
@@ -363,6 +377,7 @@ impl Task {
             has_children: false,
             has_place: false,
             error: None,
+            usage: None,
             worker: None,
             created_at,
             run_at: None,
@@ -401,16 +416,25 @@ impl Task {
         }
     }
 
-    /// The moment in elapsed time at which its backoff is over.
+    /// The moment in elapsed time at which its backoff or its debounce is over.
     pub fn steady_due(&self) -> Option<SteadyMs> {
         match self.state {
-            State::Scheduled(Delay::Backoff(at)) => Some(at),
+            State::Scheduled(Delay::Backoff(at) | Delay::Debounce(at)) => Some(at),
             _ => None,
         }
     }
 
     pub fn stop(&self) -> Option<Stop> {
         self.state.lease().and_then(|lease| lease.stop)
+    }
+
+    pub fn session(&self) -> Option<SessionId> {
+        self.member.map(|member| member.session)
+    }
+
+    /// In its session's line, without a seat.
+    pub fn in_line(&self) -> bool {
+        self.member.is_some_and(|member| member.in_line()) && !self.phase().is_terminal()
     }
 
     pub fn retries_left(&self) -> u32 {

@@ -27,6 +27,7 @@ pub enum StepKind {
     Rejected = 13,
     Changed = 14,
     Stalled = 15,
+    Merged = 16,
 }
 
 impl StepKind {
@@ -34,7 +35,7 @@ impl StepKind {
         matches!(self, StepKind::Completed | StepKind::Failed | StepKind::Cancelled | StepKind::Rejected)
     }
 
-    pub const ALL: [StepKind; 16] = [
+    pub const ALL: [StepKind; 17] = [
         StepKind::Created,
         StepKind::Waiting,
         StepKind::Scheduled,
@@ -51,6 +52,7 @@ impl StepKind {
         StepKind::Rejected,
         StepKind::Changed,
         StepKind::Stalled,
+        StepKind::Merged,
     ];
 
     pub fn as_str(self) -> &'static str {
@@ -71,6 +73,7 @@ impl StepKind {
             StepKind::Rejected => "rejected",
             StepKind::Changed => "changed",
             StepKind::Stalled => "stalled",
+            StepKind::Merged => "merged",
         }
     }
 }

@@ -121,30 +121,48 @@ impl Core {
         release: Release,
         tasks: &[TaskId],
         rest: Rest,
+        bound: u64,
         out: &mut Vec<Command>,
     ) {
-        let _ = out;
         let is_done = match release {
             Release::Parent { parent, ended } => {
                 tasks.iter().for_each(|&child| self.parent_ended(now, parent, ended, child));
                 rest == Rest::Done
             }
-            Release::BatchPlace { batch } => {
-                for &id in tasks {
-                    let state = self.entry(id).task.state;
-                    let free = self.batches[&batch].batch.has_free_place();
-                    if free && state == State::Waiting(Wait::BatchPlace) {
-                        self.leave_batch_wait(id);
-                        self.settle(now, id, Why::default());
-                    }
+            Release::BatchPlace { batch } => self.batch_place_free(now, batch, tasks),
+            Release::SessionStop { session, before, from, why } => {
+                self.stop_members(now, session, from..bound.min(before), why, out);
+                if rest == Rest::More {
+                    let from = bound;
+                    self.add_release(Release::SessionStop { session, before, from, why });
                 }
-                let batch = &self.batches[&batch].batch;
-                batch.n_waiting == 0 || !batch.has_free_place()
+                true
             }
+            Release::SessionShrink { session } => self.shrink(now, session) || rest == Rest::Done,
+            Release::SessionSeat { session } => self.seat_next(now, session, bound),
+            Release::SessionOverflow { session } => self.drop_oldest(now, session, bound),
+            Release::SessionReview { .. } => unreachable!("a review comes with sessions, not with tasks"),
         };
+        self.release_done(release, is_done);
+    }
+
+    pub(crate) fn release_done(&mut self, release: Release, is_done: bool) {
         if is_done && self.releases.remove(&release) == Some(Stored::Yes) {
             self.tick.releases_removed.push(release);
         }
+    }
+
+    fn batch_place_free(&mut self, now: Now, batch: crate::ids::BatchId, tasks: &[TaskId]) -> bool {
+        for &id in tasks {
+            let state = self.entry(id).task.state;
+            let free = self.batches[&batch].batch.has_free_place();
+            if free && state == State::Waiting(Wait::BatchPlace) {
+                self.leave_batch_wait(id);
+                self.settle(now, id, Why::default());
+            }
+        }
+        let batch = &self.batches[&batch].batch;
+        batch.n_waiting == 0 || !batch.has_free_place()
     }
 
     fn parent_ended(&mut self, now: Now, parent: TaskId, ended: ParentEnd, child: TaskId) {

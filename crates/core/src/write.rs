@@ -8,6 +8,7 @@ use crate::flow::FlowKey;
 use crate::ids::{BatchId, FlowId, TaskId};
 use crate::name::{Blob, Name};
 use crate::now::Now;
+use crate::session::{Message, Session, SessionId};
 use crate::task::{Phase, Task};
 
 #[derive(Clone, Debug, Default)]
@@ -22,6 +23,12 @@ pub struct WriteSet {
     pub flows_removed: Vec<FlowId>,
     pub batches_added: Vec<(Batch, Blob)>,
     pub batches_put: Vec<Batch>,
+    pub sessions_added: Vec<Session>,
+    pub sessions_put: Vec<Session>,
+    /// Merged messages, each as submitted.
+    pub messages_added: Vec<(Message, Blob)>,
+    /// Dropped tasks that the session's next run is told of, by their number in the session's count.
+    pub drops_added: Vec<SessionDrop>,
     pub idempotency_added: Vec<IdempotencyRow>,
     pub counts: Vec<(CountKey, CountDelta)>,
     /// Named gates' rate state, as `Rate::state`.
@@ -45,6 +52,10 @@ impl WriteSet {
             && self.flows_removed.is_empty()
             && self.batches_added.is_empty()
             && self.batches_put.is_empty()
+            && self.sessions_added.is_empty()
+            && self.sessions_put.is_empty()
+            && self.messages_added.is_empty()
+            && self.drops_added.is_empty()
             && self.idempotency_added.is_empty()
             && self.counts.is_empty()
             && self.rates.is_empty()
@@ -77,6 +88,14 @@ pub struct Update {
 pub struct Edge {
     pub parent: TaskId,
     pub child: TaskId,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SessionDrop {
+    pub session: SessionId,
+    pub n: u64,
+    pub task: TaskId,
+    pub task_seq: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -216,17 +235,25 @@ pub struct Meta {
 pub struct Needs {
     pub tasks: Vec<TaskId>,
     pub batches: Vec<BatchId>,
+    pub sessions: Vec<SessionId>,
+    pub session_keys: Vec<Name>,
     pub keys: Vec<crate::event::Idempotency>,
 }
 
 impl Needs {
     pub fn is_empty(&self) -> bool {
-        self.tasks.is_empty() && self.batches.is_empty() && self.keys.is_empty()
+        self.tasks.is_empty()
+            && self.batches.is_empty()
+            && self.sessions.is_empty()
+            && self.session_keys.is_empty()
+            && self.keys.is_empty()
     }
 
     pub fn clear(&mut self) {
         self.tasks.clear();
         self.batches.clear();
+        self.sessions.clear();
+        self.session_keys.clear();
         self.keys.clear();
     }
 }
@@ -235,6 +262,7 @@ impl Needs {
 pub struct Rows {
     pub tasks: Vec<Task>,
     pub batches: Vec<Batch>,
+    pub sessions: Vec<Session>,
     pub keys: Vec<IdempotencyRow>,
 }
 
@@ -246,6 +274,8 @@ pub struct Loaded {
     /// Assigned and running tasks.
     pub held: Vec<Task>,
     pub batches: Vec<Batch>,
+    /// Those that a held task belongs to.
+    pub sessions: Vec<Session>,
     pub releases: Vec<Release>,
     pub counts: Vec<(CountKey, CountDelta)>,
     pub rates: Vec<(Name, u64)>,

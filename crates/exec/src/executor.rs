@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::Http;
+use crate::input::Input;
 use crate::job::{Job, Kind, Signs};
 use crate::noop;
 use crate::outcome::Outcome;
@@ -36,11 +37,12 @@ impl Executors {
     }
 
     /// Runs the job to its end. Cancelling `stop` asks it to stop; the outcome is then `Stopped`, once nothing of the
-    /// run is alive. Dropping the future kills what it started, but without a confirmation.
-    pub async fn run(&self, job: Job, stop: CancellationToken, signs: &dyn Signs) -> Outcome {
+    /// run is alive. Dropping the future kills what it started, but without a confirmation. Lines of `input` are taken
+    /// by a process that asked for them, until it ends or is asked to stop.
+    pub async fn run(&self, job: Job, input: Input, stop: CancellationToken, signs: &dyn Signs) -> Outcome {
         match job.kind {
             Kind::Http => self.http.run(&job, &stop, signs).await,
-            Kind::Process => self.processes.run(&job, &stop, signs).await,
+            Kind::Process => self.processes.run(&job, input, &stop, signs).await,
             Kind::Noop => noop::run(&job, &stop).await,
         }
     }

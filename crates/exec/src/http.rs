@@ -10,7 +10,8 @@
 //! | `text/event-stream` | `{"status": 200, "text": "<data of all events, joined by newlines>", "lastEvent": <data of the last>}` |
 //!
 //! Each event goes to the log as it arrives. `lastEvent` is JSON when the data is; the `[DONE]` that some providers end
-//! with is no event. A result is at most 1 MiB: a longer answer is cut, marked with `"truncated": true`, and goes to
+//! with is no event. An object `usage` in a JSON answer, or in the last event, that says `inputTokens`, `outputTokens`,
+//! `contextTokens` or `contextWindow` is the usage of the run. A result is at most 1 MiB: a longer answer is cut, marked with `"truncated": true`, and goes to
 //! the log instead. Redirects are not followed: a task names the place it means, and an answer must not move its
 //! credentials elsewhere. A body that comes packed (gzip, br), though nobody asked for it, is a failure that names the
 //! encoding: as a text it would be noise. Any other status is a failure, see [`classify`].
@@ -59,6 +60,9 @@ impl Http {
     async fn request(&self, job: &Job, signs: &dyn Signs, log: &mut LogWriter) -> Result<Outcome, Failure> {
         let payload = HttpPayload::parse(job.payload.as_deref())?;
         let target = format!("{} {}", payload.method, payload.url);
+        if let Some(field) = payload.unsaid {
+            log.note(&format!("payload.{field} is not sent, because body is given beside it"));
+        }
         let request = build(self.client()?, job, payload);
         let response = request.send().await.map_err(|error| unreachable(&target, &error))?;
         signs.alive();

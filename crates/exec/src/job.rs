@@ -35,6 +35,8 @@ pub struct Job {
     pub task: u128,
     pub attempt: u32,
     pub agent: Arc<str>,
+    /// The key of its session.
+    pub session: Option<Arc<str>>,
     pub kind: Kind,
     /// JSON, as submitted; `None` when the task has no payload.
     pub payload: Option<Box<RawValue>>,
@@ -72,6 +74,8 @@ pub trait Signs: Send + Sync {
     /// The attempt's log file is now so long.
     fn log_grew(&self, log_bytes: u64);
     fn progress(&self, progress: Progress);
+    /// The line that was handed in with this id is written to where the work reads it.
+    fn input_taken(&self, id: u128);
 }
 
 /// For runs nobody watches.
@@ -81,4 +85,5 @@ impl Signs for NoSigns {
     fn alive(&self) {}
     fn log_grew(&self, _log_bytes: u64) {}
     fn progress(&self, _progress: Progress) {}
+    fn input_taken(&self, _id: u128) {}
 }

@@ -6,6 +6,7 @@
 
 pub mod executor;
 pub mod http;
+pub mod input;
 pub mod job;
 pub mod log;
 pub mod noop;
@@ -14,9 +15,14 @@ pub mod payload;
 pub mod places;
 pub mod process;
 pub mod result;
+pub mod said;
+pub mod usage;
 
 pub use executor::{ExecOptions, Executors};
+pub use input::{Input, InputLine, InputSender, NotTaken, input};
 pub use job::{Job, Kind, Progress, Signs};
 pub use outcome::{Class, Fault, Outcome};
-pub use payload::{PayloadError, validate_payload};
+pub use payload::{PayloadError, takes_input, validate_payload};
 pub use places::Places;
+pub use said::follow_up_payload;
+pub use usage::Usage;

@@ -27,7 +27,7 @@ pub async fn run(job: &Job, stop: &CancellationToken) -> Outcome {
 
 fn end(payload: NoopPayload) -> Outcome {
     let result = payload.result.map(|result| String::from(Box::<str>::from(result)).into_bytes());
-    let Some(class) = payload.fail else { return Outcome::Completed { result } };
+    let Some(class) = payload.fail else { return Outcome::Completed { result, usage: None } };
     let message = match class {
         Class::Task => "the no-op was told to fail",
         Class::Timeout => "the no-op was told to time out",

@@ -1,5 +1,7 @@
 //! How a run ended. The scheduler decides what that means.
 
+use crate::usage::Usage;
+
 /// Why the work failed, as far as an executor can tell. `lost` and `deadline` are the scheduler's own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
@@ -21,6 +23,7 @@ pub enum Outcome {
     Completed {
         /// JSON.
         result: Option<Vec<u8>>,
+        usage: Option<Usage>,
     },
     Failed(Failure),
     /// Asked to stop, and nothing of it is alive any more.
@@ -35,27 +38,28 @@ pub struct Failure {
     pub retry_after_ms: Option<u64>,
     /// JSON.
     pub result: Option<Vec<u8>>,
+    /// Boxed, because a failure is the error of many functions that mostly go well.
+    pub usage: Option<Box<Usage>>,
     pub fault: Fault,
 }
 
 impl Failure {
     pub fn work(class: Class, message: impl Into<String>) -> Failure {
-        Failure { class, message: message.into(), retry_after_ms: None, result: None, fault: Fault::Work }
+        Failure { class, message: message.into(), retry_after_ms: None, result: None, usage: None, fault: Fault::Work }
     }
 
     /// The work never had a chance: this machine or this program is at fault.
     pub fn worker(message: impl Into<String>) -> Failure {
-        Failure {
-            class: Class::Task,
-            message: message.into(),
-            retry_after_ms: None,
-            result: None,
-            fault: Fault::Worker,
-        }
+        Failure { fault: Fault::Worker, ..Failure::work(Class::Task, message) }
     }
 
     pub fn with_result(mut self, result: Vec<u8>) -> Failure {
         self.result = Some(result);
+        self
+    }
+
+    pub fn with_usage(mut self, usage: Option<Usage>) -> Failure {
+        self.usage = usage.map(Box::new);
         self
     }
 }

@@ -6,10 +6,12 @@ use std::path::PathBuf;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::job::Kind;
 use crate::outcome::{Class, Failure};
+use crate::said::Said;
 
 /// What is wrong with a payload, and where.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -20,15 +22,25 @@ pub struct PayloadError {
     pub message: String,
 }
 
-/// Checks a payload as its executor will read it. JSON `null` stands for a missing one. Kinds of other workers are
-/// theirs to check, so they pass.
+/// Checks a payload as its executor will read it, and that everything in it is used. JSON `null` stands for a missing
+/// one. Kinds of other workers are theirs to check, so they pass.
 pub fn validate_payload(kind: &str, payload: &RawValue) -> Result<(), PayloadError> {
-    match Kind::parse(kind) {
-        Some(Kind::Http) => HttpPayload::parse(Some(payload)).map(drop),
-        Some(Kind::Process) => ProcessPayload::parse(Some(payload)).map(drop),
-        Some(Kind::Noop) => NoopPayload::parse(Some(payload)).map(drop),
+    let (field, unsaid) = match Kind::parse(kind) {
+        Some(Kind::Http) => ("body", HttpPayload::parse(Some(payload))?.unsaid),
+        Some(Kind::Process) => ("stdin", ProcessPayload::parse(Some(payload))?.unsaid),
+        Some(Kind::Noop) => return NoopPayload::parse(Some(payload)).map(drop),
+        None => return Ok(()),
+    };
+    match unsaid {
+        Some(beside) => Err(wrong(field, format!("is given beside {beside}; use one of them"))),
         None => Ok(()),
     }
+}
+
+/// Does a task with this payload read further lines while it runs?
+pub fn takes_input(kind: &str, payload: Option<&RawValue>) -> bool {
+    let is_open = |payload: ProcessPayload| matches!(payload.stdin, Stdin::Open(_));
+    Kind::parse(kind) == Some(Kind::Process) && ProcessPayload::parse(payload).is_ok_and(is_open)
 }
 
 /// `http`: one request.
@@ -37,7 +49,10 @@ pub struct HttpPayload {
     pub method: Method,
     pub url: Url,
     pub headers: HeaderMap,
+    /// As given, else what there is to say.
     pub body: Option<HttpBody>,
+    /// See [`ProcessPayload::unsaid`].
+    pub unsaid: Option<&'static str>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -56,18 +71,25 @@ struct HttpFields {
     #[serde(default)]
     headers: BTreeMap<String, String>,
     body: Option<Box<RawValue>>,
+    message: Option<String>,
+    media: Option<Vec<Box<RawValue>>>,
+    dropped: Option<Vec<String>>,
 }
 
 impl HttpPayload {
     pub fn parse(payload: Option<&RawValue>) -> Result<HttpPayload, PayloadError> {
         let fields: HttpFields = parse_fields(required(payload, "an object with a url")?)?;
-        let body = fields.body.as_deref().map(parse_body).transpose()?;
+        let said = Said { message: fields.message, media: fields.media, dropped: fields.dropped };
+        let (body, unsaid) = match fields.body.as_deref() {
+            Some(body) => (Some(parse_body(body)?), said.first_field()),
+            None => (said.json().map(HttpBody::Json), None),
+        };
         let method = match (fields.method, &body) {
             (Some(method), _) => parse_method(&method)?,
             (None, Some(_)) => Method::POST,
             (None, None) => Method::GET,
         };
-        Ok(HttpPayload { method, url: parse_url(&fields.url)?, headers: parse_headers(&fields.headers)?, body })
+        Ok(HttpPayload { method, url: parse_url(&fields.url)?, headers: parse_headers(&fields.headers)?, body, unsaid })
     }
 }
 
@@ -112,7 +134,20 @@ pub struct ProcessPayload {
     /// Absolute. `None`: the task's own working directory.
     pub cwd: Option<PathBuf>,
     pub env: BTreeMap<String, String>,
-    pub stdin: Option<String>,
+    pub stdin: Stdin,
+    /// What is said beside an explicit `stdin`, and so reaches nobody. A submit with both is refused; a merge of messages
+    /// that speak in different ways can still bring it about.
+    pub unsaid: Option<&'static str>,
+}
+
+/// What a process reads.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Stdin {
+    Nothing,
+    /// This, and then the end.
+    Text(String),
+    /// This, and then what is handed over while it runs, a line at a time.
+    Open(String),
 }
 
 #[derive(Deserialize)]
@@ -124,6 +159,11 @@ struct ProcessFields {
     #[serde(default)]
     env: BTreeMap<String, String>,
     stdin: Option<String>,
+    #[serde(default)]
+    input: bool,
+    message: Option<String>,
+    media: Option<Vec<Box<RawValue>>>,
+    dropped: Option<Vec<String>>,
 }
 
 impl ProcessPayload {
@@ -137,7 +177,20 @@ impl ProcessPayload {
             return Err(wrong("cwd", "contains a NUL character"));
         }
         check_env(&fields.env)?;
-        Ok(ProcessPayload { argv, cwd: fields.cwd, env: fields.env, stdin: fields.stdin })
+        let said = Said { message: fields.message, media: fields.media, dropped: fields.dropped };
+        let unsaid = fields.stdin.as_ref().and_then(|_| said.first_field());
+        let stdin = parse_stdin(fields.stdin, fields.input, &said)?;
+        Ok(ProcessPayload { argv, cwd: fields.cwd, env: fields.env, stdin, unsaid })
+    }
+}
+
+fn parse_stdin(stdin: Option<String>, input: bool, said: &Said) -> Result<Stdin, PayloadError> {
+    match (stdin, input) {
+        (Some(_), true) => Err(wrong("stdin", "is given beside input; use message for the first lines")),
+        (Some(text), false) => Ok(Stdin::Text(text)),
+        (None, true) => Ok(Stdin::Open(said.lines())),
+        (None, false) if said.first_field().is_some() => Ok(Stdin::Text(said.lines())),
+        (None, false) => Ok(Stdin::Nothing),
     }
 }
 
@@ -185,6 +238,13 @@ struct NoopFields {
     sleep_ms: u64,
     fail: Option<String>,
     result: Option<Box<RawValue>>,
+    // Nobody listens, but a session of no-ops must be able to speak.
+    #[serde(rename = "message")]
+    _message: Option<String>,
+    #[serde(rename = "media")]
+    _media: Option<Vec<IgnoredAny>>,
+    #[serde(rename = "dropped")]
+    _dropped: Option<Vec<String>>,
 }
 
 impl NoopPayload {
@@ -281,6 +341,21 @@ mod tests {
             ("process", r#"{"shell":"x","cwd":"here"}"#, "payload.cwd"),
             ("process", r#"{"shell":"x","env":{"A=B":"c"}}"#, "payload.env"),
             ("process", r#"{"shell":"x","files":{}}"#, "payload.files"),
+            ("process", r#"{"shell":"x","message":"hi","media":[{"a":1}],"dropped":["b"],"input":true}"#, "ok"),
+            ("process", r#"{"shell":"x","input":false,"stdin":"y"}"#, "ok"),
+            ("process", r#"{"shell":"x","input":1}"#, "payload.input"),
+            ("process", r#"{"shell":"x","message":["hi"]}"#, "payload.message"),
+            ("process", r#"{"shell":"x","media":{}}"#, "payload.media"),
+            ("process", r#"{"shell":"x","dropped":[1]}"#, "payload.dropped[0]"),
+            ("process", r#"{"shell":"x","stdin":"y","message":"hi"}"#, "payload.stdin"),
+            ("process", r#"{"shell":"x","stdin":"y","input":true}"#, "payload.stdin"),
+            ("http", r#"{"url":"http://x/","message":"hi","media":[],"dropped":[]}"#, "ok"),
+            ("http", r#"{"url":"http://x/","message":"hi","body":"y"}"#, "payload.body"),
+            ("http", r#"{"url":"http://x/","media":[],"body":"y"}"#, "payload.body"),
+            ("http", r#"{"url":"http://x/","input":true}"#, "payload.input"),
+            ("noop", r#"{"message":"hi","media":[1],"dropped":["a"]}"#, "ok"),
+            ("noop", r#"{"message":1}"#, "payload.message"),
+            ("noop", r#"{"input":true}"#, "payload.input"),
             ("noop", "null", "ok"),
             ("noop", "{}", "ok"),
             ("noop", r#"{"sleepMs":5,"fail":"quota","result":{"a":1}}"#, "ok"),
@@ -307,5 +382,36 @@ mod tests {
         assert_eq!((post.method, post.body), (Method::POST, Some(HttpBody::Json(r#"{"a": 1}"#.to_owned()))));
         let text = parse(r#"{"url":"http://x/","body":"a\nb"}"#);
         assert_eq!(text.body, Some(HttpBody::Text("a\nb".to_owned())));
+    }
+
+    #[test]
+    fn a_message_is_the_body_where_none_is_given() {
+        let parse = |json: &str| {
+            let raw = RawValue::from_string(json.to_owned()).expect("the test's JSON is valid");
+            HttpPayload::parse(Some(&raw)).expect("the payload is valid")
+        };
+        let said = parse(r#"{"url":"http://x/","message":"hi","media":[1]}"#);
+        let body = HttpBody::Json(r#"{"message":"hi","media":[1]}"#.to_owned());
+        assert_eq!((said.method, said.body, said.unsaid), (Method::POST, Some(body), None));
+        let both = parse(r#"{"url":"http://x/","message":"hi","body":"own"}"#);
+        assert_eq!((both.body, both.unsaid), (Some(HttpBody::Text("own".to_owned())), Some("message")));
+    }
+
+    #[test]
+    fn only_a_process_that_asks_for_it_takes_input() {
+        let table = [
+            ("process", r#"{"shell":"x","input":true}"#, true),
+            ("process", r#"{"shell":"x","input":false}"#, false),
+            ("process", r#"{"shell":"x","message":"hi"}"#, false),
+            ("process", r#"{"input":true}"#, false),
+            ("http", r#"{"url":"http://x/"}"#, false),
+            ("noop", "{}", false),
+            ("somebody.elses", r#"{"input":true}"#, false),
+        ];
+        for (kind, payload, takes) in table {
+            let raw = RawValue::from_string(payload.to_owned()).expect("the test's JSON is valid");
+            assert_eq!(takes_input(kind, Some(&raw)), takes, "{kind} {payload}");
+        }
+        assert!(!takes_input("process", None));
     }
 }

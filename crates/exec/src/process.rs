@@ -16,6 +16,10 @@
 //! Each task has a working directory `<data>/work/<task id>`, empty at the start of an attempt and removed with
 //! everything in it at the end. A `cwd` of the payload is used as it is and never touched; the working directory is
 //! there beside it.
+//!
+//! A process with `input: true` keeps its standard input open: lines are written to it as they are handed over. They are
+//! one branch of the watch, so a process that does not read holds up nothing but them. When a stop is asked the input
+//! ends, which many programs take as a request to end by itself.
 
 mod environment;
 mod exit;
@@ -25,6 +29,7 @@ mod leftovers;
 mod proc_table;
 mod record;
 mod report;
+mod stdin;
 mod system;
 mod tail;
 
@@ -35,11 +40,12 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
+use crate::input::Input;
 use crate::job::{Job, Signs};
 use crate::log::{LogWriter, Stream};
 use crate::outcome::{Failure, Outcome};
@@ -48,6 +54,7 @@ use crate::places::Places;
 use group::{Group, LeaderExit};
 use launch::{Launched, Launcher, Plan};
 use report::ReportTail;
+use stdin::Feed;
 use tail::Tail;
 
 /// How often the report file is read and an unfinished line is shown.
@@ -66,24 +73,33 @@ impl Processes {
         Ok(Processes { launcher: Launcher::new()?, places })
     }
 
-    pub async fn run(&self, job: &Job, stop: &CancellationToken, signs: &dyn Signs) -> Outcome {
+    pub async fn run(&self, job: &Job, input: Input, stop: &CancellationToken, signs: &dyn Signs) -> Outcome {
         if stop.is_cancelled() {
             return Outcome::Stopped;
         }
-        let outcome = self.run_to_end(job, stop, signs).await.unwrap_or_else(Outcome::Failed);
+        let outcome = self.run_to_end(job, input, stop, signs).await.unwrap_or_else(Outcome::Failed);
         self.tidy(job.task).await;
         outcome
     }
 
-    async fn run_to_end(&self, job: &Job, stop: &CancellationToken, signs: &dyn Signs) -> Result<Outcome, Failure> {
+    async fn run_to_end(
+        &self,
+        job: &Job,
+        input: Input,
+        stop: &CancellationToken,
+        signs: &dyn Signs,
+    ) -> Result<Outcome, Failure> {
         let payload = ProcessPayload::parse(job.payload.as_deref())?;
-        let stdin = payload.stdin.clone();
-        let launched = self.launcher.launch(Plan::new(&self.places, job, payload)).await?;
-        let mut run = Run::new(&self.places, job, signs, launched, stdin).map_err(|error| {
-            // Dropping what was launched kills it.
-            Failure::worker(format!("the process cannot be watched: {error}"))
-        })?;
-        let ending = run.watch(job.grace, stop).await;
+        let (stdin, unsaid) = (payload.stdin.clone(), payload.unsaid);
+        let mut launched = self.launcher.launch(Plan::new(&self.places, job, payload)).await?;
+        // Dropping what was launched kills it.
+        let unwatched = |error| Failure::worker(format!("the process cannot be watched: {error}"));
+        let feed = Feed::new(launched.stdin.take(), stdin, input).map_err(unwatched)?;
+        let mut run = Run::new(&self.places, job, signs, launched).map_err(unwatched)?;
+        if let Some(field) = unsaid {
+            run.log.note(&format!("payload.{field} is not handed over, because stdin is given beside it"));
+        }
+        let ending = run.watch(feed, job.grace, stop).await;
         let status = run.end(&self.places, job.task).await;
         Ok(run.outcome(ending, status))
     }
@@ -140,7 +156,6 @@ struct Run<'a> {
     leader_exit: LeaderExit,
     stdout: Output,
     stderr: Output,
-    stdin: Option<(pipe::Sender, String)>,
     log: LogWriter,
     report: ReportTail,
 }
@@ -155,36 +170,25 @@ struct Output {
 }
 
 impl<'a> Run<'a> {
-    fn new(
-        places: &Places,
-        job: &Job,
-        signs: &'a dyn Signs,
-        launched: Launched,
-        stdin: Option<String>,
-    ) -> io::Result<Run<'a>> {
-        let Launched { group, stdin: stdin_pipe, stdout, stderr } = launched;
-        let stdin = match (stdin_pipe, stdin) {
-            (Some(fd), Some(text)) => Some((pipe::Sender::from_owned_fd(fd)?, text)),
-            _ => None,
-        };
+    fn new(places: &Places, job: &Job, signs: &'a dyn Signs, launched: Launched) -> io::Result<Run<'a>> {
+        let Launched { group, stdin: _, stdout, stderr } = launched;
         Ok(Run {
             signs,
             leader_exit: LeaderExit::of(&group),
             group,
             stdout: Output::new(Stream::Stdout, pipe::Receiver::from_owned_fd(stdout)?),
             stderr: Output::new(Stream::Stderr, pipe::Receiver::from_owned_fd(stderr)?),
-            stdin,
             log: LogWriter::new(places.log_file(job.task, job.attempt), job.output_bytes_max),
             report: ReportTail::new(places.report_file(job.task)),
         })
     }
 
     /// Until the process ends of itself, or has been brought to its end.
-    async fn watch(&mut self, grace: Duration, stop: &CancellationToken) -> Ending {
+    async fn watch(&mut self, feed: Feed, grace: Duration, stop: &CancellationToken) -> Ending {
         let mut phase = Phase::Running;
         let mut poll = tokio::time::interval(POLL);
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let feed = feed(self.stdin.take());
+        let feed = feed.run(stop, self.signs);
         tokio::pin!(feed);
         let mut is_fed = false;
         loop {
@@ -253,7 +257,10 @@ impl<'a> Run<'a> {
     fn outcome(self, ending: Ending, status: io::Result<ExitStatus>) -> Outcome {
         match (ending, status) {
             (Ending::Asked, _) => Outcome::Stopped,
-            (Ending::OfItself, Ok(status)) => exit::outcome(status, &self.stdout.tail, &self.stderr.tail, self.report),
+            (Ending::OfItself, Ok(status)) => {
+                let reported = self.report.into_reported();
+                exit::outcome(status, &self.stdout.tail, &self.stderr.tail, reported)
+            }
             (Ending::OfItself, Err(error)) => Failure::worker(format!("the exit status is lost: {error}")).into(),
         }
     }
@@ -282,13 +289,6 @@ fn store(output: &mut Output, log: &mut LogWriter, signs: &dyn Signs) {
     output.chunk.clear();
     signs.alive();
     signs.log_grew(log.file_bytes());
-}
-
-/// Writes standard input and closes it. A process that does not read it to the end is none of our business.
-async fn feed(stdin: Option<(pipe::Sender, String)>) {
-    if let Some((mut pipe, text)) = stdin {
-        let _ = pipe.write_all(text.as_bytes()).await;
-    }
 }
 
 async fn sleep_until(at: Option<Instant>) {

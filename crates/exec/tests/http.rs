@@ -3,9 +3,9 @@
 mod support;
 
 use runyard_exec::outcome::Fault;
-use runyard_exec::{Class, Kind, Outcome};
+use runyard_exec::{Class, Kind, Outcome, Usage};
 use serde_json::{Value, json};
-use support::{TASK_TEXT, Yard, completed, failed, failed_as};
+use support::{TASK_TEXT, Yard, completed, failed, failed_as, usage};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
@@ -58,7 +58,7 @@ async fn outcome_of(answer: Vec<u8>) -> Outcome {
 #[tokio::test]
 async fn a_json_answer_is_passed_on_as_it_is() {
     let result = outcome_of(json_answer(r#"{"big": 12345678901234567890123, "a": [1]}"#)).await;
-    let Outcome::Completed { result: Some(result) } = result else { panic!("{result:?}") };
+    let Outcome::Completed { result: Some(result), .. } = result else { panic!("{result:?}") };
     let expected = r#"{"status":200,"body":{"big": 12345678901234567890123, "a": [1]}}"#;
     assert_eq!(String::from_utf8(result).expect("text"), expected);
 }
@@ -272,7 +272,7 @@ async fn a_long_answer_is_cut_in_the_result_and_whole_in_the_log() {
     let (url, _) = serve(json_answer(&body)).await;
     let yard = Yard::new();
     let outcome = yard.run(Kind::Http, json!({"url": url})).await;
-    let Outcome::Completed { result: Some(bytes) } = &outcome else { panic!("{outcome:?}") };
+    let Outcome::Completed { result: Some(bytes), .. } = &outcome else { panic!("{outcome:?}") };
     assert!(bytes.len() <= 1024 * 1024, "{}", bytes.len());
     let result = completed(outcome);
     assert_eq!((&result["status"], &result["truncated"]), (&json!(200), &json!(true)));
@@ -283,6 +283,57 @@ async fn a_long_answer_is_cut_in_the_result_and_whole_in_the_log() {
     let log = yard.executors.places().log_file(support::TASK, 2);
     let (lines, _) = runyard_exec::log::read(&log, 0, usize::MAX >> 1).expect("the log can be read");
     assert_eq!(lines.iter().map(|line| line.text.len()).sum::<usize>(), 2_000_000);
+}
+
+#[tokio::test]
+async fn a_message_is_posted_as_json() {
+    let (url, request) = serve(json_answer("1")).await;
+    let payload = json!({"url": url, "message": "a\nb", "media": [{"url": "x"}], "dropped": ["c"]});
+    completed(Yard::new().run(Kind::Http, payload).await);
+    let request = request.await.expect("a request");
+    assert!(request.starts_with("POST ") && request.contains("content-type: application/json"), "{request}");
+    let (_, body) = request.split_once("\r\n\r\n").expect("a body");
+    assert_eq!(body, r#"{"message":"a\nb","media":[{"url":"x"}],"dropped":["c"]}"#);
+}
+
+#[tokio::test]
+async fn a_body_of_its_own_is_sent_and_a_message_beside_it_is_noted() {
+    let (url, request) = serve(json_answer("1")).await;
+    let yard = Yard::new();
+    completed(yard.run(Kind::Http, json!({"url": url, "message": "unheard", "body": "mine"})).await);
+    assert!(request.await.expect("a request").ends_with("\r\n\r\nmine"));
+    assert_eq!(yard.log_texts(), ["payload.message is not sent, because body is given beside it"]);
+}
+
+#[tokio::test]
+async fn usage_is_read_from_json_answers_and_last_events() {
+    let body = r#"{"text":"hi","usage":{"inputTokens":1,"contextTokens":6,"contextWindow":10,"more":true}}"#;
+    let expected =
+        Usage { input_tokens: Some(1), output_tokens: None, context_tokens: Some(6), context_window: Some(10) };
+    let json = "content-type: application/problem+json\r\n";
+    let events = "content-type: text/event-stream\r\n";
+    for answer in [
+        json_answer(body),
+        answer("429 Too Many Requests", json, body),
+        answer("200 OK", events, &format!("data: hi\n\ndata: {body}\n\ndata: [DONE]\n\n")),
+    ] {
+        assert_eq!(usage(&outcome_of(answer).await), Some(expected));
+    }
+    for other in [r#"{"usage":{"prompt_tokens":1}}"#, r#"{"usage":"none"}"#, "[1]"] {
+        assert_eq!(usage(&outcome_of(json_answer(other)).await), None, "{other}");
+    }
+    assert_eq!(usage(&outcome_of(answer("200 OK", "content-type: text/plain\r\n", body)).await), None);
+}
+
+#[tokio::test]
+async fn a_usage_of_the_wrong_type_is_noted_and_the_answer_counts() {
+    let (url, _) = serve(json_answer(r#"{"usage":{"inputTokens":"many"}}"#)).await;
+    let yard = Yard::new();
+    let outcome = yard.run(Kind::Http, json!({"url": url})).await;
+    assert_eq!(usage(&outcome), None);
+    assert_eq!(completed(outcome)["status"], 200);
+    let texts = yard.log_texts();
+    assert!(texts[0].starts_with("in the answer, usage is not understood"), "{texts:?}");
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use support::{Yard, completed, failed_as};
 #[tokio::test]
 async fn it_does_what_its_payload_says() {
     let yard = Yard::new();
-    assert_eq!(yard.run(Kind::Noop, json!({})).await, Outcome::Completed { result: None });
+    assert_eq!(yard.run(Kind::Noop, json!({})).await, Outcome::Completed { result: None, usage: None });
     assert_eq!(completed(yard.run(Kind::Noop, json!({"sleepMs": 1, "result": {"a": 1}})).await), json!({"a": 1}));
     assert_eq!(failed_as(yard.run(Kind::Noop, json!({"fail": "quota"})).await).0, Class::Quota);
     assert_eq!(failed_as(yard.run(Kind::Noop, json!({"sleep": 1})).await).0, Class::Permanent);

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use runyard_exec::log::Stream;
 use runyard_exec::outcome::Fault;
-use runyard_exec::{Class, Kind, Outcome, Progress};
+use runyard_exec::{Class, Kind, Outcome, Progress, Usage};
 use serde_json::{Value, json};
-use support::{TASK, TASK_TEXT, Yard, completed, failed, failed_as, is_alive};
+use support::{TASK, TASK_TEXT, Yard, completed, failed, failed_as, is_alive, usage};
 
 fn shell(line: &str) -> Value {
     json!({"shell": line})
@@ -108,6 +108,7 @@ async fn the_environment_of_the_server_is_not_inherited() {
         "MINE=1".to_owned(),
         "RUNYARD_AGENT=ada".to_owned(),
         format!("RUNYARD_TASK_ID={TASK_TEXT}"),
+        "RUNYARD_SESSION=".to_owned(),
         "RUNYARD_ATTEMPT=1".to_owned(),
         "RUNYARD_DEADLINE=2026-11-15T21:00:00.123Z".to_owned(),
         format!("RUNYARD_WORKDIR={}", work_dir.display()),
@@ -300,6 +301,34 @@ async fn usage_is_kept_beside_the_default_result() {
     let line = r#"echo '{"usage":{"inputTokens":812}}' >> "$RUNYARD_REPORT""#;
     let result = completed(yard.run(Kind::Process, shell(line)).await);
     assert_eq!(result, json!({"exitCode": 0, "stdout": "", "usage": {"inputTokens": 812}}));
+}
+
+#[tokio::test]
+async fn usage_is_told_however_the_process_ends() {
+    let yard = Yard::new();
+    let expected = Usage { input_tokens: Some(812), context_tokens: Some(9), ..Usage::default() };
+    let report = r#"echo '{"usage":{"inputTokens":812,"contextTokens":9,"cost":1}}' >> "$RUNYARD_REPORT""#;
+    let result = r#"echo '{"result":1}' >> "$RUNYARD_REPORT""#;
+    for end in ["true", result, "exit 3", "kill -KILL $$"] {
+        let outcome = yard.run(Kind::Process, shell(&format!("{report}; {end}"))).await;
+        assert_eq!(usage(&outcome), Some(expected), "{end}");
+    }
+}
+
+#[tokio::test]
+async fn the_last_usage_that_is_understood_counts_and_another_is_noted() {
+    let yard = Yard::new();
+    let line = r#"
+        echo '{"usage":{"inputTokens":1}}' >> "$RUNYARD_REPORT"
+        echo '{"usage":{"inputTokens":2,"outputTokens":3}}' >> "$RUNYARD_REPORT"
+        echo '{"usage":{"inputTokens":"many"}}' >> "$RUNYARD_REPORT"
+        echo '{"usage":7}' >> "$RUNYARD_REPORT""#;
+    let outcome = yard.run(Kind::Process, shell(line)).await;
+    let expected = Usage { input_tokens: Some(2), output_tokens: Some(3), ..Usage::default() };
+    assert_eq!(usage(&outcome), Some(expected));
+    let notes = yard.log_texts();
+    assert!(notes[0].starts_with("line 3 of RUNYARD_REPORT is not understood"), "{notes:?}");
+    assert!(notes[1].ends_with("usage must be an object"), "{notes:?}");
 }
 
 #[tokio::test]

@@ -232,8 +232,9 @@ impl Handle {
         let mut inbox = self.lock();
         inbox.submits.clear();
         inbox.n_items = 0;
-        let is_asked =
-            |event: &Event| matches!(event, Event::Cancel { .. } | Event::Change { .. } | Event::Explain { .. });
+        let is_asked = |event: &Event| {
+            matches!(event, Event::Cancel { .. } | Event::Change { .. } | Event::Explain { .. } | Event::Session { .. })
+        };
         inbox.control.retain(|event| !is_asked(event));
         inbox.answers.clear();
     }
@@ -337,6 +338,8 @@ mod tests {
             deadline: None,
             dependency_timeout_ms: None,
             depends_on: Vec::new(),
+            session: None,
+            steers: None,
             spec: Default::default(),
             refused: None,
             idempotency: None,

@@ -73,6 +73,13 @@ fn log_happenings(happenings: &[Happening]) {
                 cancelled = batch.n_cancelled,
                 "batch finished"
             ),
+            Subject::Session(session) => tracing::info!(
+                target: "runyard::session",
+                session = %session.key,
+                generation = session.generation,
+                "{}",
+                happening.kind.as_str()
+            ),
             Subject::Worker { name, .. } => {
                 tracing::info!(target: "runyard::worker", worker = %name, "{}", happening.kind.as_str());
             }
@@ -94,6 +101,9 @@ fn log_task(kind: HappeningKind, facts: &TaskFacts) {
         (HappeningKind::TaskFailed, _) => "failed",
         (HappeningKind::TaskCancelled, _) => "cancelled",
         (HappeningKind::TaskRejected, _) => "rejected",
+        (HappeningKind::TaskMerged, _) => "merged",
+        // Its end follows at once and says the same.
+        (HappeningKind::TaskDropped, _) => return,
         // Queued follows from submitted, retrying or a parent's end: a line of its own would say nothing new.
         _ => return,
     };
@@ -103,6 +113,7 @@ fn log_task(kind: HappeningKind, facts: &TaskFacts) {
         agent = %facts.agent,
         lane = %facts.lane,
         kind = %facts.kind,
+        session = facts.session.as_deref(),
         attempt = Some(facts.attempt).filter(|attempt| *attempt > 0),
         class = facts.class.map(Class::as_str),
         elapsed_ms = facts.elapsed_ms,

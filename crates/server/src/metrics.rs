@@ -167,6 +167,7 @@ mod tests {
             kind: "noop".into(),
             tier: Tier::Normal,
             batch: None,
+            session: None,
             attempt: 1,
             class,
             reason: "".into(),

@@ -7,7 +7,7 @@ use axum::response::{IntoResponse, Response};
 use runyard_core::event::{ChangeRefusal, Refusal};
 use runyard_core::ids::TaskId;
 use runyard_core::task::Phase;
-use runyard_wire::{Id, PROBLEM_CONTENT_TYPE, ParseError, Problem};
+use runyard_wire::{Id, PROBLEM_CONTENT_TYPE, ParseError, Problem, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::access::{KeyError, Scope};
@@ -200,6 +200,21 @@ pub fn refusal_problem(refusal: &Refusal) -> Problem {
             field: Some("deadline".into()),
             ..plain(400, "deadline_passed", "the deadline is already past".into())
         },
+        Refusal::SessionBusy { key, recorded } => {
+            let detail = format!("session `{key}` is busy, and it refuses messages meanwhile (mode reject)");
+            session_problem(plain(409, "session_busy", detail), key, *recorded)
+        }
+        Refusal::SessionFull { key, waiting, cap, recorded } => {
+            let detail = format!("session `{key}` is full: {waiting} messages wait, and its cap is {cap}");
+            let problem = session_problem(plain(429, "session_full", detail), key, *recorded);
+            with(problem, [("waiting", json!(waiting)), ("cap", json!(cap))])
+        }
+        Refusal::Stale { key, cutoff, recorded } => {
+            let cutoff = Timestamp(*cutoff);
+            let detail = format!("the message was sent before session `{key}` was stopped at {cutoff}");
+            let problem = Problem { field: Some("sentAt".into()), ..plain(409, "stale_message", detail) };
+            with(session_problem(problem, key, *recorded), [("cutoff", json!(cutoff))])
+        }
         Refusal::Invalid { code, field, message } => field_problem(code, field, message),
     }
 }
@@ -214,6 +229,10 @@ fn queue_full(agent: Option<&str>, queued: u64, limit: u64, recorded: Option<Tas
         ("taskId", json!(recorded.map(|id| Id(id.0)))),
     ];
     with(problem, facts)
+}
+
+fn session_problem(problem: Problem, key: &str, recorded: Option<TaskId>) -> Problem {
+    with(problem, [("session", json!(key)), ("taskId", json!(recorded.map(|id| Id(id.0))))])
 }
 
 fn change_problem(refusal: &ChangeRefusal) -> Problem {
@@ -266,7 +285,7 @@ fn with<const N: usize>(mut problem: Problem, facts: [(&str, Value); N]) -> Prob
 /// Full queues empty at the speed of the work behind them; the others pass within a second or two.
 fn retry_after_s(code: &str) -> Option<u64> {
     match code {
-        "queue_full" | "too_many_flows" => Some(5),
+        "queue_full" | "too_many_flows" | "session_full" => Some(5),
         "draining" | "stopping" => Some(10),
         "busy" | "recovering" => Some(1),
         _ => None,
@@ -298,6 +317,28 @@ mod tests {
             assert_eq!((problem.status, problem.code.as_str()), (status, code), "{error}");
             assert!(!problem.title.is_empty() && !problem.detail.is_empty());
         }
+    }
+
+    #[test]
+    fn what_a_session_refuses_names_it_and_the_record() {
+        let (key, recorded) = (|| "a:7".into(), Some(TaskId(1)));
+        let table = [
+            (Refusal::SessionBusy { key: key(), recorded }, 409, "session_busy", None),
+            (Refusal::SessionFull { key: key(), waiting: 3, cap: 2, recorded }, 429, "session_full", Some("5")),
+            (Refusal::Stale { key: key(), cutoff: 0, recorded }, 409, "stale_message", None),
+        ];
+        for (refusal, status, code, retry_after) in table {
+            let problem = refusal_problem(&refusal);
+            assert_eq!((problem.status, problem.code.as_str()), (status, code));
+            assert_eq!((&problem.extra["session"], &problem.extra["taskId"]), (&json!("a:7"), &json!(Id(1))));
+            let response = problem_response(&problem);
+            let header = response.headers().get(header::RETRY_AFTER).map(|value| value.to_str().expect("text"));
+            assert_eq!(header, retry_after, "{code}");
+        }
+        let full = refusal_problem(&Refusal::SessionFull { key: key(), waiting: 3, cap: 2, recorded: None });
+        assert_eq!((&full.extra["waiting"], &full.extra["cap"]), (&json!(3), &json!(2)));
+        let stale = refusal_problem(&Refusal::Stale { key: key(), cutoff: 0, recorded: None });
+        assert_eq!(stale.extra["cutoff"], "1970-01-01T00:00:00.000Z");
     }
 
     #[test]

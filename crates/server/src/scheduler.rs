@@ -261,6 +261,7 @@ impl Loop {
         let n_events = events.len();
         let tickets: Vec<Ticket> = events.iter().filter_map(ticket).collect();
         let ends: Vec<(TaskId, u32)> = events.iter().filter_map(end).collect();
+        let inputs: Vec<(TaskId, u32, TaskId)> = events.iter().filter_map(taken_input).collect();
         let began = Instant::now();
         match caught(|| yard.tick(clock.now(), events)) {
             Ok(ticked) => {
@@ -269,6 +270,7 @@ impl Loop {
                 if self.alone.is_empty() {
                     self.n_failed = 0;
                 }
+                self.worker.acknowledge_inputs(inputs);
                 self.worker.acknowledge_all(ends);
                 let again = ticked.again;
                 self.let_out(ticked, n_events, took);
@@ -298,6 +300,12 @@ impl Loop {
                     self.start(&mut starts);
                     self.worker.stop(task, attempt, token, stop);
                 }
+                Command::Input { task, attempt, token, message, spec: Some(spec), .. } => {
+                    self.start(&mut starts);
+                    self.worker.input(task, attempt, token, message, spec);
+                }
+                // Its row is gone, so there is nothing to hand over.
+                Command::Input { .. } => {}
                 Command::Revoke { task, attempt, .. } => {
                     self.start(&mut starts);
                     self.worker.revoke(task, attempt);
@@ -405,7 +413,10 @@ enum Load {
 fn ticket(event: &Event) -> Option<Ticket> {
     match event {
         Event::Submit(submission) => Some(submission.ticket),
-        Event::Cancel { ticket, .. } | Event::Change { ticket, .. } | Event::Explain { ticket, .. } => Some(*ticket),
+        Event::Cancel { ticket, .. }
+        | Event::Change { ticket, .. }
+        | Event::Explain { ticket, .. }
+        | Event::Session { ticket, .. } => Some(*ticket),
         Event::Configure { ticket, .. } | Event::Remember { ticket, .. } | Event::Admit { ticket, .. } => *ticket,
         _ => None,
     }
@@ -414,8 +425,18 @@ fn ticket(event: &Event) -> Option<Ticket> {
 /// The attempt whose end this event reports.
 fn end(event: &Event) -> Option<(TaskId, u32)> {
     match event {
-        Event::Report { report: Report::Started | Report::Alive, .. } => None,
+        Event::Report { report: Report::Started | Report::Alive | Report::InputTaken { .. }, .. } => None,
         Event::Report { task, attempt, .. } => Some((*task, *attempt)),
+        _ => None,
+    }
+}
+
+/// The attempt that has taken a message, and the message.
+fn taken_input(event: &Event) -> Option<(TaskId, u32, TaskId)> {
+    match event {
+        Event::Report { task, attempt, report: Report::InputTaken { message }, .. } => {
+            Some((*task, *attempt, *message))
+        }
         _ => None,
     }
 }

@@ -2,9 +2,8 @@
 //! bytes they are.
 
 use runyard_core::config::LANE_MAIN;
-use runyard_core::event::{Happening, Subject, TaskFacts};
+use runyard_core::event::{Happening, NewTask, Subject, TaskFacts};
 use runyard_core::explain::Explanation;
-use runyard_core::flow::FlowKey;
 use runyard_core::name::Name;
 use runyard_core::task::{Class, OnDependencyFailure, Phase, Retry, Stop, Task, Tier};
 use runyard_core::trail::{Step, StepKind};
@@ -16,20 +15,32 @@ use runyard_wire::{
 };
 use serde_json::json;
 
+mod session;
+
+pub use session::session_view;
+
 use crate::app::App;
 use crate::problem::Error;
 
-/// The part of a task's flow that is shown.
+/// What is shown of a task beside its row: the names in its flow, and its session's.
 pub struct Labels {
     pub agent: Name,
     pub lane: Name,
     pub kind: Name,
     pub tier: Tier,
+    pub session: Option<Name>,
 }
 
 impl Labels {
-    pub fn of(key: &FlowKey) -> Labels {
-        Labels { agent: key.agent.clone(), lane: key.lane.clone(), kind: key.shape.kind.clone(), tier: key.tier }
+    pub fn of(new: &NewTask) -> Labels {
+        let flow = &new.flow;
+        Labels {
+            agent: flow.agent.clone(),
+            lane: flow.lane.clone(),
+            kind: flow.shape.kind.clone(),
+            tier: flow.tier,
+            session: new.session.as_ref().map(|member| member.key.clone()),
+        }
     }
 }
 
@@ -37,13 +48,17 @@ impl Labels {
 pub fn doc_view(app: &App, doc: TaskDoc) -> Result<TaskView, Error> {
     let stored = stored_spec(&doc)?;
     let result = doc.result.as_deref().map(json_of).transpose()?;
-    let labels = Labels { agent: doc.agent, lane: doc.lane, kind: doc.kind, tier: doc.tier };
-    Ok(task_view(app, &doc.task, labels, stored, result))
+    let TaskDoc { task, agent, lane, kind, tier, session, .. } = doc;
+    let labels = Labels { agent, lane, kind, tier, session };
+    Ok(task_view(app, &task, labels, stored, result))
 }
 
 /// A rejection was recorded without its payload.
 pub fn stored_spec(doc: &TaskDoc) -> Result<StoredSpec, Error> {
-    let Some(spec) = &doc.spec else { return Ok(StoredSpec::default()) };
+    doc.spec.as_deref().map_or(Ok(StoredSpec::default()), read_spec)
+}
+
+pub fn read_spec(spec: &[u8]) -> Result<StoredSpec, Error> {
     serde_json::from_slice(spec).map_err(|_| Error::Internal("a stored task cannot be read".into()))
 }
 
@@ -60,6 +75,9 @@ pub fn task_view(app: &App, task: &Task, labels: Labels, stored: StoredSpec, res
         worker: task.worker.map(|id| app.worker_name(id)),
         batch_id: task.batch.map(|id| Id(id.0)),
         retry_of: stored.retry_of,
+        merged: task.member.map_or(0, |member| member.n_merged),
+        steered_into: task.steers.map(|id| Id(id.0)),
+        usage: task.usage.as_deref().map(session::usage_view),
         result,
         error: task
             .error
@@ -83,6 +101,7 @@ fn spec(task: &Task, labels: Labels, stored: StoredSpec) -> TaskSpec {
         payload: stored.payload,
         agent: labels.agent.to_string(),
         lane: labels.lane.to_string(),
+        session: labels.session.map(|key| key.to_string()),
         sent_at: stored.sent_at,
         priority: priority(labels.tier),
         rank: task.rank,
@@ -117,6 +136,7 @@ pub fn as_first_answered(mut view: TaskView, phase: Phase) -> TaskView {
     status.attempts = 0;
     status.retries_left = view.spec.retry.max_retries;
     status.worker = None;
+    status.usage = None;
     status.result = None;
     status.error = None;
     status.execution_ms = None;
@@ -236,6 +256,11 @@ pub fn event_view(id: String, happening: &Happening) -> EventView {
             });
             view.data = Some(counts.into());
         }
+        Subject::Session(session) => {
+            view.session = Some(session.key.to_string());
+            let counts = session::counts(session);
+            view.data = Some(json!({ "generation": session.generation, "counts": counts }).into());
+        }
         Subject::Worker { worker, name } => {
             view.data = Some(json!({ "worker": Id(worker.0), "name": name.as_str() }).into());
         }
@@ -265,6 +290,7 @@ fn bare_event(kind: &str, at_ms: u64) -> EventView {
         task_kind: None,
         priority: None,
         batch: None,
+        session: None,
         attempt: None,
         class: None,
         reason: None,
@@ -279,6 +305,7 @@ fn add_facts(view: &mut EventView, facts: &TaskFacts) {
     view.task_kind = Some(facts.kind.to_string());
     view.priority = Some(priority(facts.tier));
     view.batch = facts.batch.map(|id| Id(id.0));
+    view.session = facts.session.as_ref().map(|key| key.to_string());
     view.attempt = Some(facts.attempt).filter(|attempt| *attempt > 0);
     view.class = facts.class.map(class);
     view.reason = Some(facts.reason.to_string()).filter(|reason| !reason.is_empty());

@@ -96,6 +96,7 @@ mod tests {
             kind: "noop".into(),
             tier: Tier::Normal,
             batch: None,
+            session: None,
             attempt: 1,
             class: None,
             reason: "".into(),

@@ -6,6 +6,7 @@ use runyard_core::config::Config;
 use runyard_core::event::{Admit, Event, Held, Report};
 use runyard_core::hash::mix;
 use runyard_core::ids::{TaskId, Token};
+use runyard_core::name::Name;
 use runyard_store::memory::FailCommit;
 
 use crate::generate::{self, Pool};
@@ -45,6 +46,7 @@ impl World {
                 }
             }
             91..=94 => self.shuffle(),
+            95..=99 if self.universe.in_session > 0 => self.session_act(),
             _ => {}
         }
     }
@@ -56,7 +58,9 @@ impl World {
         let ticket = self.ticket();
         // Ids are made by the server: nobody can name a parent that was not answered yet.
         let parents: Vec<TaskId> = self.known.iter().filter(|id| self.oracle.rows.contains_key(id)).copied().collect();
-        let pool = Pool { now: self.now(), ticket: ticket.0, parents: &parents, keys: &self.keys };
+        let held: Vec<(TaskId, Option<Name>)> =
+            self.oracle.held.keys().map(|id| (*id, self.oracle.session_of(&self.oracle.rows[id]).cloned())).collect();
+        let pool = Pool { now: self.now(), ticket: ticket.0, parents: &parents, held: &held, keys: &self.keys };
         let submission = generate::submission(&mut self.rng, &self.universe, &pool);
         self.known.extend(submission.items.iter().map(|item| item.id));
         let surplus = self.known.len().saturating_sub(60);
@@ -99,6 +103,13 @@ impl World {
         }
     }
 
+    fn session_act(&mut self) {
+        let ticket = self.ticket();
+        let key = generate::session_key(&mut self.rng, &self.universe);
+        let act = generate::session_act(&mut self.rng);
+        self.inbox.push(Event::Session { ticket, key, act });
+    }
+
     fn stale_report(&mut self) {
         if self.old_leases.is_empty() {
             return;
@@ -121,7 +132,11 @@ impl World {
         let is_live =
             row.is_some_and(|row| row.attempt == attempt && row.state.lease().is_some_and(|l| l.token == token));
         if !is_live {
-            let end = if self.rng.chance(50) { Report::Completed { result: None } } else { Report::Started };
+            let end = match self.rng.below(6) {
+                0..=2 => Report::Completed { result: None, usage: generate::usage(&mut self.rng) },
+                3 if !self.known.is_empty() => Report::InputTaken { message: *self.rng.pick(&self.known) },
+                _ => Report::Started,
+            };
             self.inbox.push(report(worker, held, end));
         }
     }
@@ -131,10 +146,11 @@ impl World {
         // Most reloads change little.
         if self.rng.chance(60) {
             let old = (*self.oracle.config).clone();
-            config = match self.rng.below(4) {
+            config = match self.rng.below(5) {
                 0 => Config { lanes: config.lanes, ..old },
                 1 => Config { agents: config.agents, inflight_per_agent_max: config.inflight_per_agent_max, ..old },
                 2 => Config { gates: config.gates, kinds: config.kinds, ..old },
+                3 => Config { sessions: config.sessions, ..old },
                 _ => Config { inflight_max: config.inflight_max, ..old },
             };
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use runyard_core::event::{
-    Accepted, Admit, Answer, CancelAnswer, ChangeRefusal, Command, FirstAnswer, NewTask, Refusal, Submission,
-    SubmitMode,
+    Accepted, Admit, Answer, CancelAnswer, ChangeRefusal, Command, FirstAnswer, NewTask, Refusal, SessionAct,
+    SessionAnswer, Start, Submission, SubmitMode,
 };
 use runyard_core::ids::{TaskId, Ticket};
 use runyard_core::sanity::{Keep, KeptAt};
@@ -12,7 +12,9 @@ use runyard_core::task::{OnDependencyFailure, Phase, State, Stop, Task, Tier, Wa
 use runyard_store::yard::Ticked;
 
 use crate::foresee::Forecast;
+use crate::lineup::Verdict;
 use crate::oracle::{Applied, Oracle};
+use crate::quiet::Expected;
 
 impl Oracle {
     pub fn check_commands(&mut self, forecast: &Forecast, ticked: &Ticked, applied: &Applied, keeps: &[Keep]) {
@@ -30,6 +32,7 @@ impl Oracle {
                     assert_eq!(start.spec.as_ref(), self.specs.get(&start.task), "the payload of {:?}", start.task);
                     assert!(row.deadline.is_none_or(|at| at > self.now.wall_ms), "{:?} is past its deadline", row.id);
                     self.check_parents(row);
+                    self.check_carried(start);
                 }
                 Command::Stop { task, attempt, stop, .. } => {
                     let row = &self.rows[task];
@@ -58,12 +61,34 @@ impl Oracle {
                     // A wrong token is refused too, and the lease it does not belong to lives on.
                     assert!(!is_live || forecast.revokes.contains(&(*worker, *task, *attempt)), "{task:?} is held");
                 }
+                Command::Input { task, attempt, token, message, spec, .. } => {
+                    let (row, target) = (&self.rows[message], &self.rows[task]);
+                    let lease = target.state.lease().map(|lease| (target.attempt, lease.token));
+                    assert_eq!(lease, Some((*attempt, *token)), "{message:?} is handed to a lease that lives");
+                    assert!(target.policy.takes_input, "{task:?} takes no input");
+                    assert_eq!(
+                        (row.steers, row.phase()),
+                        (Some(*task), Phase::Waiting),
+                        "{message:?} waits to be taken"
+                    );
+                    assert_eq!(spec.as_ref(), self.specs.get(message), "the payload of {message:?}");
+                }
                 Command::Answer { .. } => {}
             }
         }
         assert!(revokes.is_empty(), "stale reports are refused: {revokes:?}");
         assert_eq!(n_starts, applied.started.len(), "every committed start is told");
         self.check_answers(forecast, ticked, applied);
+    }
+
+    /// A run gets every message that was merged into it, and those that were dropped before it.
+    fn check_carried(&mut self, start: &Start) {
+        let row = &self.rows[&start.task];
+        assert_eq!(start.session.as_ref(), self.session_of(row), "the session of {:?}", row.id);
+        let merged = self.messages.get(&start.task).map_or(&[][..], Vec::as_slice);
+        assert_eq!(start.merged, merged, "the messages of {:?}", start.task);
+        let dropped = self.tell_drops(start.task);
+        assert_eq!(start.dropped, dropped, "what {:?} is told of dropped messages", start.task);
     }
 
     fn check_parents(&self, row: &Task) {
@@ -125,12 +150,66 @@ impl Oracle {
             let is_crowded = matches!(refusal, Some(ChangeRefusal::TooManyFlows { .. }));
             assert!(refusal == *expected || is_crowded, "the answer to a change is {refusal:?}, not {expected:?}");
         }
+        self.check_acts(forecast, &answers);
+        for expected in &forecast.expected {
+            self.check_verdict(expected, forecast, &answers);
+        }
         for (submission, admit) in &forecast.submissions {
             let Some(answer) = answers.get(&submission.ticket) else {
                 panic!("{:?} is not answered", submission.ticket)
             };
             self.check_submitted(submission, *admit, answer, applied);
         }
+    }
+
+    fn check_acts(&mut self, forecast: &Forecast, answers: &BTreeMap<Ticket, &Answer>) {
+        for (ticket, key, act) in &forecast.acts {
+            let Some(Answer::Session(answer)) = answers.get(ticket) else { panic!("{ticket:?} is not answered") };
+            let expected = forecast.expected.iter().find(|expected| expected.item.is_none() && expected.key == *key);
+            match (act, answer) {
+                (SessionAct::Stop, SessionAnswer::Stopped { task }) => {
+                    assert_eq!(*task, forecast.stops[ticket], "the oldest that runs in session {key} is stopped");
+                    self.promised.extend(*task);
+                }
+                (
+                    SessionAct::StopAll | SessionAct::Reset,
+                    SessionAnswer::StoppedAll { running, waiting, debouncing, session },
+                ) => {
+                    assert_eq!(*running, forecast.n_running[ticket], "what runs in session {key}");
+                    let said = (*running, *waiting, *debouncing);
+                    assert!(expected.is_none_or(|expected| expected.stopped == said), "{key}: {said:?} are stopped");
+                    assert_eq!(session.cutoff, Some(self.now.wall_ms), "the cutoff of session {key}");
+                }
+                (SessionAct::Set(settings), SessionAnswer::Row(row)) => assert_eq!(row.own, *settings),
+                (SessionAct::Context(context), SessionAnswer::Row(row)) => assert_eq!(row.context, Some(*context)),
+                (act, answer) => panic!("{act:?} of session {key} is answered with {answer:?}"),
+            }
+        }
+    }
+
+    /// A session refuses when, and only when, it must; and the submitter learns which task carries its message.
+    fn check_verdict(&self, expected: &Expected, forecast: &Forecast, answers: &BTreeMap<Ticket, &Answer>) {
+        let Some((id, verdict)) = expected.item.zip(expected.verdict) else { return };
+        let submissions = forecast.submissions.iter().map(|(submission, _)| submission);
+        let submission = submissions.into_iter().find(|submission| submission.items[0].id == id);
+        let ticket = submission.expect("what is expected was submitted").ticket;
+        let said = match answers[&ticket] {
+            Answer::Refused(Refusal::Stale { .. }) => Verdict::Stale,
+            Answer::Refused(Refusal::SessionBusy { .. }) => Verdict::Busy,
+            Answer::Refused(Refusal::SessionFull { .. }) => Verdict::Full,
+            Answer::Submitted { items } => match &items[0] {
+                Ok(Accepted { id: carrier, merged: Some(n), .. }) => Verdict::Merged { carrier: *carrier, n: *n },
+                Ok(_) => Verdict::Stands,
+                Err(refusal) => panic!("a single message is refused with {refusal:?}"),
+            },
+            Answer::Refused(Refusal::QueueFull { .. } | Refusal::TooManyFlows { .. }) => {
+                let is_refused = matches!(verdict, Verdict::Stale | Verdict::Busy | Verdict::Full);
+                assert!(!is_refused, "{id:?}: the session refuses first");
+                return;
+            }
+            _ => return,
+        };
+        assert_eq!(said, verdict, "{id:?} to session {}", expected.key);
     }
 
     fn check_submitted(&mut self, submission: &Submission, admit: Admit, answer: &Answer, applied: &Applied) {
@@ -157,8 +236,8 @@ impl Oracle {
             }
             (None, other) => panic!("a submission is answered with {other:?}"),
         }
-        if matches!(answer, Answer::Submitted { .. }) {
-            self.remember(submission, applied);
+        if let Answer::Submitted { items } = answer {
+            self.remember(submission, items, applied);
         }
     }
 
@@ -174,6 +253,10 @@ impl Oracle {
             if let Some(FirstAnswer::Task { id, .. }) = known.map(|row| &row.answer) {
                 assert_eq!(accepted.id, *id, "a key that was used before names its first task");
             }
+            if let Some(n) = accepted.merged {
+                let carried = self.messages.get(&accepted.id).and_then(|messages| messages.get(n as usize - 1));
+                assert_eq!(carried, Some(&asked.spec), "the message {:?} is kept", asked.id);
+            }
             if accepted.id == asked.id {
                 let row = self.rows.get(&asked.id).expect("an accepted task is stored");
                 assert!(applied.changed.iter().any(|(id, old)| *id == row.id && old.is_none()), "{:?} is new", row.id);
@@ -185,19 +268,20 @@ impl Oracle {
     }
 
     fn check_born(&self, asked: &NewTask, row: &Task) {
-        assert_eq!(asked.policy, row.policy, "the policy of {:?}", row.id);
+        let is_alone = row.member.is_none_or(|member| member.n_merged == 0);
+        assert!(asked.policy == row.policy || !is_alone, "the policy of {:?}", row.id);
         if row.state == State::Waiting(Wait::Dependencies) {
             assert!(!asked.depends_on.is_empty(), "{:?} waits for parents it does not have", row.id);
         }
     }
 
     /// Keys of this tick count for the submissions after it.
-    fn remember(&mut self, submission: &Submission, applied: &Applied) {
+    fn remember(&mut self, submission: &Submission, items: &[Result<Accepted, Refusal>], applied: &Applied) {
         let Some(key) = &submission.idempotency else { return };
         // Of two with one key in one tick, the one that was taken in used it.
         let is_ours = |answer: &FirstAnswer| match answer {
             FirstAnswer::Batch { id, .. } => submission.batch.as_ref().is_some_and(|batch| batch.id == *id),
-            FirstAnswer::Task { id, .. } => submission.items.iter().any(|item| item.id == *id),
+            FirstAnswer::Task { id, .. } => items.iter().flatten().any(|accepted| accepted.id == *id),
         };
         let row = applied.keys.iter().find(|row| row.key == *key && is_ours(&row.answer));
         if let Some(row) = row {

@@ -216,7 +216,9 @@ impl Oracle {
                     assert!(self.places_taken(batch) >= limit, "{id:?} waits for a place that is free");
                 }
                 State::Scheduled(Delay::Until(at)) => assert!(at > now.wall_ms, "{id:?} is due"),
-                State::Scheduled(Delay::Backoff(at)) => assert!(at > now.steady_ms, "{id:?} is due"),
+                State::Scheduled(Delay::Backoff(at) | Delay::Debounce(at)) => {
+                    assert!(at > now.steady_ms, "{id:?} is due")
+                }
                 State::Running(Lease { stop: None, since_ms, worker, .. }) => {
                     let joined = self.workers.get(&worker).is_some_and(|worker| worker.joined);
                     let overdue = since_ms + task.policy.timeout_ms <= now.steady_ms;
@@ -225,6 +227,7 @@ impl Oracle {
                 _ => {}
             }
         }
+        self.check_seats();
         for worker in self.workers.values() {
             assert!(
                 worker.seen_ms + self.config.worker_offline_ms > now.steady_ms,
@@ -327,11 +330,16 @@ impl Oracle {
         }
         let mut closed = self.closed_gates(self.key_of(task), &self.usage(), keeps);
         closed.extend(self.closed_data_gates(task));
+        let is_session_closed = self.is_session_closed(task);
+        if let (Some(key), Some(true)) = (self.session_of(task), is_session_closed) {
+            closed.push(("session", key.to_string()));
+        }
         let mut named: Vec<GateName> = said
             .closed()
             .map(|gate| (gate.kind, if gate.kind == "batch" { String::new() } else { gate.name.to_string() }))
             .collect();
         named.iter_mut().filter(|gate| matches!(gate.0, "time" | "dependencies")).for_each(|gate| gate.1.clear());
+        named.retain(|gate| gate.0 != "session" || is_session_closed.is_some());
         closed.sort();
         named.sort();
         assert_eq!(named, closed, "closed gates of {id:?} ({:?})", task.state);

@@ -1,11 +1,17 @@
 //! Rows after a commit against what was foreseen: those the events touched, those that were held, those nobody touched.
 
+use std::collections::BTreeMap;
+
 use runyard_core::event::FirstAnswer;
 use runyard_core::ids::TaskId;
-use runyard_core::task::{Class, Delay, OnDependencyFailure, Phase, State, Stop, Task};
+use runyard_core::name::Name;
+use runyard_core::task::{Class, Delay, OnDependencyFailure, Phase, State, Stop, Task, Wait};
 
 use crate::foresee::{Fate, Forecast, Foreseen, Ledger, ledger};
 use crate::oracle::{Applied, Oracle};
+use crate::sessions::Seen;
+
+type Sessions = BTreeMap<Name, Seen>;
 
 impl Oracle {
     /// An item whose key was used before is answered with that key's task: who depends on it depends on that one.
@@ -21,34 +27,36 @@ impl Oracle {
     }
 
     /// Rows are as foreseen: those the events touched, those that were held, and those nobody touched.
-    pub fn check_rows(&self, forecast: &Forecast, applied: &Applied) {
+    pub fn check_rows(&self, forecast: &Forecast, applied: &Applied, seen: &Sessions) {
         for (id, foreseen) in &forecast.tasks {
-            self.check_foreseen(*id, foreseen);
+            self.check_foreseen(*id, foreseen, forecast, seen);
         }
         for (id, old) in applied.changed.iter().filter(|(id, _)| !forecast.tasks.contains_key(id)) {
             let row = &self.rows[id];
             match old {
-                Some(old) if old.phase().is_held() => self.check_held_row(old, row),
+                Some(old) if old.phase().is_held() => self.check_held_row(old, row, seen),
                 Some(old) if old.phase().is_terminal() => {}
-                _ => self.check_unstarted(row, old.is_none()),
+                _ => self.check_unstarted(row, old.is_none(), forecast, seen),
             }
         }
     }
 
-    fn check_foreseen(&self, id: TaskId, foreseen: &Foreseen) {
+    fn check_foreseen(&self, id: TaskId, foreseen: &Foreseen, forecast: &Forecast, seen: &Sessions) {
         let row = &self.rows[&id];
         let before = &foreseen.before;
         if before.phase().is_terminal() {
             return;
         }
+        assert_eq!(row.usage, foreseen.task.usage, "the usage of {id:?}");
         if foreseen.fates.is_empty() {
             if foreseen.task.phase().is_held() {
-                self.check_held_row(&foreseen.task, row);
+                self.check_held_row(&foreseen.task, row, seen);
             } else {
-                self.check_unstarted(row, false);
+                self.check_unstarted(row, false, forecast, seen);
             }
         } else if !foreseen.is_moved {
-            let fits = |(fate, expected): &(Fate, Ledger)| *expected == ledger(row) && self.fits(*fate, before, row);
+            let fits =
+                |(fate, expected): &(Fate, Ledger)| *expected == ledger(row) && self.fits(*fate, before, row, seen);
             assert!(
                 foreseen.fates.iter().any(fits),
                 "{id:?} was {:?} {:?} and may be {:?}, and is {:?} {:?} ({:?})",
@@ -62,7 +70,7 @@ impl Oracle {
         }
     }
 
-    fn fits(&self, fate: Fate, before: &Task, row: &Task) -> bool {
+    fn fits(&self, fate: Fate, before: &Task, row: &Task, seen: &Sessions) -> bool {
         let now = self.now;
         let class = row.error.as_ref().map(|error| error.class);
         let is_expired = row.phase() == Phase::Failed
@@ -70,8 +78,12 @@ impl Oracle {
             && row.deadline.is_some_and(|deadline| deadline <= now.wall_ms);
         let is_back = (row.phase() == Phase::Queued && row.attempt == before.attempt)
             || (row.phase() == Phase::Assigned && row.attempt == before.attempt + 1)
+            || (row.state == State::Waiting(Wait::Seat) && before.member.is_some_and(|member| member.seated))
             || is_expired;
+        // Back from its worker, it was stopped with its session.
+        let is_stopped = row.phase() == Phase::Cancelled && self.may_end(row, seen);
         match fate {
+            Fate::Requeued | Fate::Backoff(..) if is_stopped => true,
             Fate::Ended(phase, expected) => row.phase() == phase && (expected.is_none() || class == expected),
             Fate::Requeued => is_back,
             Fate::Backoff(expected, min_ms, max_ms) => {
@@ -93,24 +105,27 @@ impl Oracle {
     }
 
     /// A lease that no event ended lives on; a stop may have come on top, for a reason.
-    fn check_held_row(&self, foreseen: &Task, row: &Task) {
+    fn check_held_row(&self, foreseen: &Task, row: &Task, seen: &Sessions) {
         let id = row.id;
         if !row.phase().is_held() || row.attempt != foreseen.attempt {
             // Handed out, not begun, asked back, and no answer: the worker is not asked any more.
-            let is_given_up = foreseen.stop() == Some(Stop::NotStarted) && self.fits(Fate::Requeued, foreseen, row);
+            let is_given_up =
+                foreseen.stop() == Some(Stop::NotStarted) && self.fits(Fate::Requeued, foreseen, row, seen);
             assert!(is_given_up, "{id:?} lost its lease without a cause: {:?}", row.state);
             return;
         }
         assert_eq!(row.phase(), foreseen.phase(), "the phase of {id:?}");
         match (foreseen.stop(), row.stop()) {
             (None, None | Some(Stop::Preempted)) => {}
+            (_, Some(Stop::Cancel)) if self.may_be_stopped(row, seen) => {}
             (None, Some(stop)) => assert!(self.may_stop(foreseen, Some(stop)), "{id:?} is stopped for {stop:?}"),
             (Some(stop), now) => assert_eq!(now, Some(stop), "the stop of {id:?}"),
         }
     }
 
-    /// An unstarted task ends only for a reason: it was cancelled, its time is over, or a parent ended badly.
-    fn check_unstarted(&self, row: &Task, is_new: bool) {
+    /// An unstarted task ends only for a reason: it was cancelled, its time is over, a parent ended badly, its session
+    /// was stopped or full, or a running task took it in.
+    fn check_unstarted(&self, row: &Task, is_new: bool, forecast: &Forecast, seen: &Sessions) {
         let id = row.id;
         let now = self.now;
         let bad_parent = || {
@@ -121,7 +136,12 @@ impl Oracle {
         match row.phase() {
             Phase::Cancelled => {
                 let by_parent = policy == OnDependencyFailure::Cancel && bad_parent();
-                assert!(by_parent || is_new, "{id:?} is cancelled and nobody asked for it");
+                let by_session = self.may_end(row, seen);
+                assert!(
+                    by_parent || by_session || is_new,
+                    "{id:?} is cancelled and nobody asked for it: {}",
+                    row.reason
+                );
             }
             Phase::Failed => {
                 let is_over = |at: Option<u64>| at.is_some_and(|at| at <= now.wall_ms);
@@ -131,7 +151,8 @@ impl Oracle {
                 let by_parent = class == Some(Class::Permanent) && policy == OnDependencyFailure::Fail && bad_parent();
                 assert!(in_time || by_parent, "{id:?} failed without a cause: {:?}", row.error);
             }
-            phase => assert!(!matches!(phase, Phase::Running | Phase::Completed), "{id:?} never started"),
+            Phase::Completed => assert!(forecast.taken.contains(&id), "{id:?} never started"),
+            phase => assert_ne!(phase, Phase::Running, "{id:?} never started"),
         }
     }
 }

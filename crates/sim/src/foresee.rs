@@ -1,14 +1,20 @@
 //! What the events of one tick must lead to. They are played through on the oracle's own copy of the leases, in order,
 //! before the scheduler sees them.
 
-use std::collections::{BTreeMap, btree_map};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
+use std::sync::Arc;
 
-use runyard_core::event::{Admit, CancelAnswer, Change, ChangeRefusal, Event, Fault, Report, Submission};
+use runyard_core::config::Config;
+use runyard_core::event::{Admit, CancelAnswer, Change, ChangeRefusal, Event, Fault, Report, SessionAct, Submission};
 use runyard_core::ids::{TaskId, Ticket, Token, WorkerId};
+use runyard_core::name::Name;
 use runyard_core::now::Now;
+use runyard_core::session::Context;
 use runyard_core::task::{Class, Delay, Phase, State, Stop, Task};
 
 use crate::oracle::{Oracle, WorkerShadow};
+use crate::quiet::Expected;
+use crate::sessions::Step;
 
 /// One tick as it should go.
 #[derive(Default)]
@@ -18,6 +24,16 @@ pub struct Forecast {
     pub(crate) changes: BTreeMap<Ticket, (Change, Option<ChangeRefusal>)>,
     pub(crate) submissions: Vec<(Submission, Admit)>,
     pub(crate) revokes: Vec<(WorkerId, TaskId, u32)>,
+    pub(crate) acts: Vec<(Ticket, Name, SessionAct)>,
+    /// Whom a stop of the oldest is for, and how many run when a whole session is stopped.
+    pub(crate) stops: BTreeMap<Ticket, Option<TaskId>>,
+    pub(crate) n_running: BTreeMap<Ticket, u32>,
+    /// What sessions take note of, in order, and the configuration it began with.
+    pub(crate) steps: Vec<Step>,
+    pub(crate) config_before: Arc<Config>,
+    pub(crate) expected: Vec<Expected>,
+    /// Messages that some running task says it has taken in.
+    pub(crate) taken: BTreeSet<TaskId>,
 }
 
 /// A task that an event of the tick touched.
@@ -29,6 +45,8 @@ pub(crate) struct Foreseen {
     pub(crate) fates: Vec<(Fate, Ledger)>,
     /// A change came on top: where it stands now is checked by the rows' own rules only.
     pub(crate) is_moved: bool,
+    /// It was moved and taken in: only the row tells which came first.
+    pub(crate) is_unsure: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,20 +76,22 @@ enum End {
 impl Foreseen {
     /// A retry that its deadline may forbid: only the row tells which it was.
     fn is_vague(&self) -> bool {
-        self.task.deadline.is_some() && self.fates.iter().any(|(fate, _)| matches!(fate, Fate::Backoff(..)))
+        self.is_unsure
+            || self.task.deadline.is_some() && self.fates.iter().any(|(fate, _)| matches!(fate, Fate::Backoff(..)))
     }
 }
 
 impl Oracle {
     pub fn foresee(&mut self, now: Now, events: &[Event]) -> Forecast {
         self.advance(now);
-        let mut forecast = Forecast::default();
+        let mut forecast = Forecast { config_before: self.config.clone(), ..Forecast::default() };
         if std::mem::take(&mut self.is_stopping_anew) {
             self.stop_all(&mut forecast);
         }
         for event in events {
             self.foresee_one(event, &mut forecast);
         }
+        self.foresee_lines(events, &mut forecast);
         self.foresee_silence(&mut forecast);
         forecast
     }
@@ -82,8 +102,10 @@ impl Oracle {
                 for item in &submission.items {
                     self.births.insert(item.id, item.clone());
                 }
+                forecast.steps.push(Step::Submit(submission.clone()));
                 forecast.submissions.push((submission.clone(), self.admit));
             }
+            Event::Session { ticket, key, act } => self.foresee_act(*ticket, key, *act, forecast),
             Event::Cancel { ticket, task, .. } => self.foresee_cancel(*ticket, *task, forecast),
             Event::Change { ticket, task, change } => {
                 let Some(foreseen) = self.touch(*task, forecast) else {
@@ -141,7 +163,10 @@ impl Oracle {
                     forecast.revokes.push((*worker, *task, *attempt));
                 }
             }
-            Event::Configure { config, .. } => self.config = config.clone(),
+            Event::Configure { config, .. } => {
+                self.config = config.clone();
+                forecast.steps.push(Step::Config(config.clone()));
+            }
             Event::Admit { admit, .. } => {
                 self.admit = *admit;
                 if *admit == Admit::Stopping {
@@ -157,7 +182,13 @@ impl Oracle {
             btree_map::Entry::Occupied(known) => Some(known.into_mut()),
             btree_map::Entry::Vacant(place) => {
                 let task = self.rows.get(&id)?.clone();
-                Some(place.insert(Foreseen { before: task.clone(), task, fates: Vec::new(), is_moved: false }))
+                Some(place.insert(Foreseen {
+                    before: task.clone(),
+                    task,
+                    fates: Vec::new(),
+                    is_moved: false,
+                    is_unsure: false,
+                }))
             }
         }
     }
@@ -170,7 +201,7 @@ impl Oracle {
             return;
         };
         if foreseen.is_vague() {
-            let ledger = foreseen.fates[0].1;
+            let ledger = foreseen.fates.first().map_or(ledger(&foreseen.task), |fate| fate.1);
             foreseen.fates.push((Fate::Ended(Phase::Cancelled, None), ledger));
             forecast.cancels.insert(ticket, (id, None));
             return;
@@ -188,6 +219,43 @@ impl Oracle {
             CancelAnswer::Ended
         };
         forecast.cancels.insert(ticket, (id, Some(answer)));
+    }
+
+    /// What runs is asked to stop at once; the rest of a session follows after the events.
+    fn foresee_act(&self, ticket: Ticket, key: &Name, act: SessionAct, forecast: &mut Forecast) {
+        let task = |id| forecast.tasks.get(id).map_or(&self.rows[id], |foreseen| &foreseen.task);
+        let held = self.held.keys().map(task).filter(|task| task.phase().is_held());
+        let running: Vec<&Task> = held.filter(|task| self.session_of(task) == Some(key)).collect();
+        let oldest = running.iter().filter(|task| task.stop() != Some(Stop::Cancel));
+        let oldest = oldest.min_by_key(|task| self.turns[&task.id]).map(|task| task.id);
+        match act {
+            SessionAct::Stop => {
+                oldest.into_iter().for_each(|id| self.stop(id, Stop::Cancel, forecast));
+                forecast.stops.insert(ticket, oldest);
+            }
+            SessionAct::StopAll | SessionAct::Reset => {
+                let running: Vec<TaskId> = running.iter().map(|task| task.id).collect();
+                forecast.n_running.insert(ticket, running.len() as u32);
+                running.into_iter().for_each(|id| self.stop(id, Stop::Cancel, forecast));
+            }
+            SessionAct::Set(_) | SessionAct::Context(_) => {}
+        }
+        forecast.acts.push((ticket, key.clone(), act));
+        forecast.steps.push(Step::Act(key.clone(), act));
+    }
+
+    fn foresee_taken(&self, target: TaskId, message: TaskId, forecast: &mut Forecast) {
+        let Some(foreseen) = self.touch(message, forecast) else { return };
+        let is_meant = foreseen.task.steers == Some(target);
+        if is_meant && foreseen.is_moved {
+            foreseen.is_unsure = true;
+        } else if is_meant && foreseen.task.phase() == Phase::Waiting {
+            foreseen.task.state = State::Completed;
+            foreseen.fates = vec![(Fate::Ended(Phase::Completed, None), ledger(&foreseen.task))];
+        }
+        if is_meant {
+            forecast.taken.insert(message);
+        }
     }
 
     fn stop_all(&self, forecast: &mut Forecast) {
@@ -214,6 +282,7 @@ impl Oracle {
                 return;
             }
             Report::Alive => return,
+            Report::InputTaken { message } => return self.foresee_taken(id, *message, forecast),
             Report::Completed { .. } => End::Completed,
             Report::Failed { class, retry_after_ms, fault, .. } => {
                 let cooldown_ms = self.config.worker_cooldown_ms;
@@ -226,6 +295,13 @@ impl Oracle {
             Report::Stopped => End::Dropped,
             Report::NotStarted { .. } => End::NotStarted,
         };
+        if let Report::Completed { usage: Some(usage), .. } | Report::Failed { usage: Some(usage), .. } = report {
+            let context = usage.context_tokens.zip(usage.context_window);
+            let context = context.map(|(tokens, window)| Context { tokens, window });
+            forecast.steps.extend(context.map(|context| Step::Usage(id, context)));
+            let foreseen = self.touch(id, forecast).expect("a live lease is in a row");
+            foreseen.task.usage = Some(Box::new(*usage));
+        }
         self.end(id, end, forecast);
     }
 

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runyard_core::config::{AgentConfig, Config, GateConfig, LaneConfig};
-use runyard_core::event::{Change, Idempotency, NewBatch, NewTask, Refusal, Submission, SubmitMode, WorkerSpec};
+use runyard_core::event::{
+    Change, Idempotency, NewBatch, NewMember, NewTask, Refusal, SessionAct, Submission, SubmitMode, WorkerSpec,
+};
 use runyard_core::flow::{FlowKey, Place, Resources, Shape};
 use runyard_core::ids::{BatchId, TaskId, Ticket, WorkerId};
 use runyard_core::name::Name;
 use runyard_core::now::Now;
+use runyard_core::session::{Context, Mode, Overflow, SessionsConfig, Settings, Usage};
 use runyard_core::task::{Class, OnDependencyFailure, Policy, Retry, Tier};
 
 use crate::rng::Rng;
@@ -17,6 +20,8 @@ pub const AGENTS: [&str; 5] = ["ada", "bob", "cyd", "dan", "eve"];
 pub const LANES: [&str; 4] = ["main", "side", "slow", "ghost"];
 pub const KINDS: [&str; 3] = ["http", "process", "exotic"];
 pub const GATES: [&str; 2] = ["api", "db"];
+/// Few, so that messages meet in them.
+pub const SESSIONS: [&str; 4] = ["chat:1", "chat:2", "team:1", "cron"];
 
 /// What one seed draws from; small worlds meet their limits more often.
 #[derive(Clone, Debug)]
@@ -29,6 +34,9 @@ pub struct Universe {
     pub has_resources: bool,
     pub has_gates: bool,
     pub n_workers: u64,
+    pub n_sessions: u64,
+    /// Tasks in a hundred that belong to a session.
+    pub in_session: u64,
     pub live_max: usize,
 }
 
@@ -42,6 +50,8 @@ impl Universe {
             has_resources: rng.chance(60),
             has_gates: rng.chance(50),
             n_workers: rng.between(1, 3),
+            n_sessions: rng.between(1, 4),
+            in_session: *rng.pick(&[0, 20, 60, 90]),
             live_max: *rng.pick(&[8, 20, 40, 80]),
         }
     }
@@ -69,6 +79,7 @@ pub fn config(rng: &mut Rng, universe: &Universe) -> Config {
         lanes,
         kinds: KINDS.iter().filter(|_| rng.chance(25)).map(|kind| (Name::new(kind), 2)).collect(),
         gates: GATES.iter().map(|gate| (Name::new(gate), gate_config(rng))).collect(),
+        sessions: sessions_config(rng),
         flows_max: 500_000,
         flows_per_agent_max: if rng.chance(5) { rng.between(2, 6) as u32 } else { 1000 },
         window_max: tiny(rng, 1000),
@@ -105,6 +116,59 @@ pub fn calm_config(config: &Config) -> Config {
         gate.per_minute = gate.per_minute.map(|n| n.max(30));
     });
     calm
+}
+
+pub fn sessions_config(rng: &mut Rng) -> SessionsConfig {
+    let mut config = SessionsConfig { context_milli: *rng.pick(&[600, 600, 250]), ..SessionsConfig::default() };
+    if rng.chance(50) {
+        config.defaults = settings(rng);
+    }
+    for lane in ["main", "side"] {
+        if rng.chance(30) {
+            config.lanes.insert(Name::new(lane), settings(rng));
+        }
+    }
+    for pattern in ["chat:*", "*:1", "c*n"] {
+        if rng.chance(30) {
+            config.patterns.push((Name::new(pattern), settings(rng)));
+        }
+    }
+    config
+}
+
+/// Each setting is given or not.
+pub fn settings(rng: &mut Rng) -> Settings {
+    Settings {
+        mode: rng.chance(40).then(|| *rng.pick(&Mode::ALL)),
+        cap: rng.chance(40).then(|| rng.between(1, 3) as u32),
+        overflow: rng.chance(40).then(|| *rng.pick(&Overflow::ALL)),
+        debounce_ms: rng.chance(30).then(|| *rng.pick(&[0, 60, 300, 1000])),
+        wait_ms_max: rng.chance(20).then(|| *rng.pick(&[0, 100, 400, 2000])),
+        max_concurrent: rng.chance(40).then(|| rng.between(1, 3) as u32),
+    }
+}
+
+pub fn session_key(rng: &mut Rng, universe: &Universe) -> Name {
+    Name::new(SESSIONS[rng.below(universe.n_sessions) as usize])
+}
+
+pub fn session_act(rng: &mut Rng) -> SessionAct {
+    match rng.below(100) {
+        0..=34 => SessionAct::Stop,
+        35..=49 => SessionAct::StopAll,
+        50..=59 => SessionAct::Reset,
+        60..=84 => SessionAct::Set(settings(rng)),
+        _ => SessionAct::Context(Context { tokens: rng.below(1000), window: *rng.pick(&[0, 1000]) }),
+    }
+}
+
+pub fn usage(rng: &mut Rng) -> Option<Usage> {
+    rng.chance(25).then(|| Usage {
+        input_tokens: Some(rng.below(1000)),
+        output_tokens: None,
+        context_tokens: rng.chance(80).then(|| rng.below(1000)),
+        context_window: rng.chance(90).then_some(1000),
+    })
 }
 
 fn agents(rng: &mut Rng) -> BTreeMap<Name, AgentConfig> {
@@ -218,6 +282,7 @@ fn policy(rng: &mut Rng, tier: Tier) -> Policy {
         preemptible: tier == Tier::Low || rng.chance(30),
         stall_ms: rng.chance(10).then(|| rng.between(300, 3000)),
         ttl_ms: None,
+        takes_input: rng.chance(40),
     }
 }
 
@@ -226,6 +291,8 @@ pub struct Pool<'a> {
     pub now: Now,
     pub ticket: u64,
     pub parents: &'a [TaskId],
+    /// What runs, with the key of its session.
+    pub held: &'a [(TaskId, Option<Name>)],
     pub keys: &'a [Idempotency],
 }
 
@@ -259,7 +326,7 @@ pub fn submission(rng: &mut Rng, universe: &Universe, pool: &Pool<'_>) -> Submis
 }
 
 fn item(rng: &mut Rng, universe: &Universe, pool: &Pool<'_>, siblings: &[TaskId]) -> NewTask {
-    let flow = flow_key(rng, universe);
+    let mut flow = flow_key(rng, universe);
     let id = TaskId(rng.id());
     let mut depends_on: Vec<TaskId> = Vec::new();
     let has_parents = rng.chance(if siblings.is_empty() { 15 } else { 40 });
@@ -276,19 +343,72 @@ fn item(rng: &mut Rng, universe: &Universe, pool: &Pool<'_>, siblings: &[TaskId]
     }
     let dependency_timeout_ms = (is_orphan || rng.chance(10)).then(|| rng.between(100, 20_000));
     let deadline = rng.chance(15).then(|| pool.now.wall_ms + rng.between(1, 8000));
-    NewTask {
+    let session = rng.chance(universe.in_session).then(|| member(rng, universe, pool.now));
+    if let Some(member) = session.as_ref().filter(|_| rng.chance(70)) {
+        flow = flow_of_session(universe, &member.key);
+        // Most messages come to be answered, not to wait for others.
+        depends_on.truncate(usize::from(rng.chance(20)));
+    }
+    let run_at = rng.chance(5).then(|| (pool.now.wall_ms + rng.below(6000)).saturating_sub(1000));
+    let mut item = NewTask {
         id,
         rank: if rng.chance(30) { rng.below(7) as i32 - 3 } else { 0 },
         policy: policy(rng, flow.tier),
-        run_at: rng.chance(5).then(|| (pool.now.wall_ms + rng.below(6000)).saturating_sub(1000)),
-        delay_ms: rng.chance(8).then(|| rng.below(5000)),
+        run_at,
+        delay_ms: (run_at.is_none() && rng.chance(8)).then(|| rng.below(5000)),
         deadline,
         dependency_timeout_ms,
         depends_on,
+        session,
+        steers: None,
         spec: Arc::from(id.0.to_le_bytes().as_slice()),
         refused: None,
         idempotency: None,
         flow,
+    };
+    if universe.in_session > 0 && siblings.is_empty() && !pool.held.is_empty() && rng.chance(8) {
+        steer(&mut item, rng.pick(pool.held));
+    }
+    item
+}
+
+fn member(rng: &mut Rng, universe: &Universe, now: Now) -> NewMember {
+    NewMember {
+        key: session_key(rng, universe),
+        settings: if rng.chance(20) { settings(rng) } else { Settings::default() },
+        as_mode: rng.chance(15).then(|| *rng.pick(&Mode::ALL)),
+        sent_at: rng.chance(30).then(|| {
+            let sent_at = (now.wall_ms + 300).saturating_sub(rng.below(2000));
+            if rng.chance(30) { sent_at / 1000 * 1000 } else { sent_at }
+        }),
+    }
+}
+
+/// Where most messages of a session go: only those of one agent, lane and kind merge.
+fn flow_of_session(universe: &Universe, key: &Name) -> FlowKey {
+    let n = SESSIONS.iter().position(|other| *other == key.as_str()).unwrap_or(0) as u64;
+    let shape = Shape { kind: Name::new("http"), resources: Resources::default(), place: Place::default() };
+    FlowKey {
+        agent: Name::new(AGENTS[(n % universe.n_agents) as usize]),
+        lane: Name::new("main"),
+        tier: Tier::Normal,
+        shape,
+        gates: Vec::new(),
+    }
+}
+
+/// A message for a running task, as the API makes it: a follow-up in the same session, or one that waits for its end.
+fn steer(item: &mut NewTask, (target, key): &(TaskId, Option<Name>)) {
+    item.steers = Some(*target);
+    item.session = key.clone().map(|key| NewMember {
+        key,
+        settings: Settings::default(),
+        as_mode: Some(Mode::Followup),
+        sent_at: None,
+    });
+    if item.session.is_none() {
+        item.depends_on = vec![*target];
+        item.policy.on_dependency_failure = OnDependencyFailure::Run;
     }
 }
 

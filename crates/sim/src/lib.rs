@@ -6,7 +6,7 @@
 //! generate ─► world ─► yard (core + tick loop) ─► tap (memory store, failing commits)
 //!               │  ▲                                   │
 //!               ▼  └── simulated workers               ▼
-//!             oracle: foresee (events) · arithmetic (gates) · rows as committed
+//!             oracle: foresee (events) · arithmetic (gates) · sessions (lines) · rows as committed
 //! ```
 
 #![forbid(unsafe_code)]
@@ -21,6 +21,11 @@ pub mod arithmetic;
 mod compare;
 pub mod foresee;
 pub mod oracle;
+pub mod sessions;
+
+mod lineup;
+mod quiet;
+mod seats;
 
 pub mod generate;
 pub mod rng;

@@ -12,8 +12,11 @@ use runyard_core::hash::{DetMap, DetSet};
 use runyard_core::ids::{BatchId, FlowId, TaskId, WorkerId};
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::Now;
+use runyard_core::session::{Message, SessionId};
 use runyard_core::task::{Phase, State, Task, Wait};
-use runyard_core::write::{CountDelta, CountKey, WriteSet};
+use runyard_core::write::{CountDelta, CountKey, SessionDrop, WriteSet};
+
+use crate::sessions::SessionShadow;
 
 pub struct Oracle {
     pub config: Arc<Config>,
@@ -31,6 +34,23 @@ pub struct Oracle {
     /// Leases, with the lane that was in force when each began.
     pub held: BTreeMap<TaskId, Name>,
     pub batches: BTreeMap<BatchId, BatchShadow>,
+    pub sessions: BTreeMap<Name, SessionShadow>,
+    pub session_keys: BTreeMap<SessionId, Name>,
+    /// Merged messages by the task that carries them.
+    pub messages: DetMap<TaskId, Vec<Blob>>,
+    /// The generation of its session that each message came in.
+    pub generations: DetMap<TaskId, u32>,
+    /// Beyond this moment a task in line may not be held back for more messages.
+    pub gathers_until: DetMap<TaskId, u64>,
+    /// Start order of the latest attempts.
+    pub turns: DetMap<TaskId, u64>,
+    n_turns: u64,
+    /// Sessions that were stopped or joined while there is still something to do.
+    pub unrested: BTreeMap<Name, (BTreeSet<&'static str>, bool)>,
+    /// Tasks that were there when their session was stopped.
+    pub stopped: BTreeSet<TaskId>,
+    /// Nothing was left to do before this tick.
+    pub is_rested: bool,
     pub workers: BTreeMap<WorkerId, WorkerShadow>,
     /// For each named gate the moment, in µs, at which its bucket is full again.
     pub rates: BTreeMap<Name, u64>,
@@ -74,7 +94,14 @@ pub struct Applied {
     pub changed: Vec<(TaskId, Option<Task>)>,
     /// In the order of their starts.
     pub started: Vec<TaskId>,
+    pub created: BTreeSet<TaskId>,
     pub keys: Vec<IdempotencyRow>,
+    /// Sessions whose rows were written, with the numbers in line that they had given before.
+    pub sessions: BTreeMap<Name, u64>,
+    pub messages: Vec<(Message, Blob)>,
+    pub drops: Vec<SessionDrop>,
+    /// Tasks that were told to be dropped.
+    pub dropped: BTreeSet<TaskId>,
 }
 
 impl Oracle {
@@ -91,6 +118,16 @@ impl Oracle {
             live: BTreeSet::new(),
             held: BTreeMap::new(),
             batches: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            session_keys: BTreeMap::new(),
+            messages: DetMap::default(),
+            generations: DetMap::default(),
+            gathers_until: DetMap::default(),
+            turns: DetMap::default(),
+            n_turns: 0,
+            unrested: BTreeMap::new(),
+            stopped: BTreeSet::new(),
+            is_rested: false,
             workers: BTreeMap::new(),
             rates: BTreeMap::new(),
             keys: BTreeMap::new(),
@@ -167,12 +204,14 @@ impl Oracle {
         for batch in &writes.batches_put {
             self.batches.get_mut(&batch.id).expect("a changed batch is known").row = batch.clone();
         }
+        applied.sessions = self.apply_sessions(writes);
         for insert in &writes.inserts {
             assert!(!self.rows.contains_key(&insert.task.id), "{:?} is new", insert.task.id);
             self.specs.extend(insert.spec.clone().map(|spec| (insert.task.id, spec)));
             if let Some(batch) = insert.task.batch {
                 self.batches.get_mut(&batch).expect("its batch is known").members.push(insert.task.id);
             }
+            applied.created.insert(insert.task.id);
             self.put(&insert.task, &mut applied);
         }
         for update in &writes.updates {
@@ -191,7 +230,21 @@ impl Oracle {
         }
         let order = |id: &TaskId| self.rows[id].state.lease().map_or(u64::MAX, |lease| lease.order);
         applied.started.sort_by_key(order);
+        for id in &applied.started {
+            self.n_turns += 1;
+            self.turns.insert(*id, self.n_turns);
+        }
         applied.keys = writes.idempotency_added.clone();
+        applied.messages = writes.messages_added.clone();
+        applied.drops = writes.drops_added.clone();
+        self.apply_messages(&writes.messages_added, &writes.drops_added);
+        let dropped = writes.happenings.iter().filter(|happening| happening.kind == HappeningKind::TaskDropped);
+        applied.dropped = dropped
+            .filter_map(|happening| match &happening.subject {
+                Subject::Task(facts) => Some(facts.task),
+                _ => None,
+            })
+            .collect();
         self.hear(&writes.happenings, &applied);
         applied
     }
@@ -219,10 +272,14 @@ impl Oracle {
             let flow = self.flows.get_mut(&task.flow).expect("a queued task's flow is stored");
             flow.queued.insert((task.rank, task.seq, id));
         }
+        let session = task.member.and_then(|member| self.session_keys.get(&member.session));
+        let session = session.and_then(|key| self.sessions.get_mut(key));
         if task.phase().is_terminal() {
             self.live.remove(&id);
+            session.map(|session| session.live.remove(&id));
         } else {
             self.live.insert(id);
+            session.map(|session| session.live.insert(id));
         }
         applied.changed.push((id, old));
     }
@@ -258,6 +315,11 @@ impl Oracle {
                 Phase::Cancelled => HappeningKind::TaskCancelled,
                 _ => HappeningKind::TaskRejected,
             };
+            let is_dropped = applied.dropped.contains(id);
+            assert!(
+                !is_dropped || kind == HappeningKind::TaskCancelled,
+                "{id:?} is told to be dropped and is {phase:?}"
+            );
             let expected = ended.then_some(kind);
             assert_eq!(told, expected, "the end of {id:?} is told in the commit that made it");
             if ended && self.promised.contains(id) {
@@ -292,6 +354,8 @@ impl Oracle {
             assert_eq!((flow.n_queued, flow.n_live), counted, "counts of flow {id:?}");
         }
         self.batches.values().for_each(|batch| self.recount_batch(batch));
+        self.sessions.keys().for_each(|key| self.recount_session(key));
+        self.recount_drops();
     }
 
     fn recount_batch(&self, batch: &BatchShadow) {
@@ -334,11 +398,16 @@ fn check_step(old: &Task, new: &Task) {
         return;
     }
     assert!(new.attempt == old.attempt || new.attempt == old.attempt + 1, "{id:?} is handed out once in a tick");
-    assert_eq!((old.seq, old.created_at, old.policy), (new.seq, new.created_at, new.policy), "{id:?} is itself");
+    assert_eq!((old.seq, old.created_at, old.session()), (new.seq, new.created_at, new.session()), "{id:?} is itself");
+    let n_merged = |task: &Task| task.member.map_or(0, |member| member.n_merged);
+    assert!(old.policy == new.policy || n_merged(old) < n_merged(new), "the policy of {id:?} changes");
     if new.attempt > old.attempt {
         assert!(to == Phase::Assigned, "{id:?} went from {from:?} to {to:?} in its first tick with a worker");
     } else if !from.is_held() {
-        assert!(!to.is_held() && to != Phase::Completed, "{id:?} went from {from:?} to {to:?} without a worker");
+        // A message may be taken in by another task that runs.
+        let is_input = from == Phase::Waiting && old.steers.is_some();
+        let is_done = to == Phase::Completed && !is_input;
+        assert!(!to.is_held() && !is_done, "{id:?} went from {from:?} to {to:?} without a worker");
     }
     let grows = |a: u32, b: u32| b == a || b == a + 1;
     assert!(grows(old.n_lost, new.n_lost) && grows(old.n_quota, new.n_quota), "ledgers of {id:?}");

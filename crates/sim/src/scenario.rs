@@ -1,13 +1,15 @@
-//! Small worlds in which the right order is known: fairness between agents, weights, aging.
+//! Small worlds in which the right order is known: fairness between agents, weights, aging; and large ones, for what
+//! takes more than one tick.
 
 use std::sync::Arc;
 
 use runyard_core::config::{AgentConfig, Config};
-use runyard_core::event::{Event, NewTask, Submission, SubmitMode};
+use runyard_core::event::{Event, NewMember, NewTask, SessionAct, Submission, SubmitMode};
 use runyard_core::flow::{FlowKey, Place, Resources, Shape};
 use runyard_core::ids::TaskId;
 use runyard_core::name::Name;
 use runyard_core::planted::Bug;
+use runyard_core::session::Settings;
 use runyard_core::task::{Policy, Tier};
 
 use crate::generate::{self, Universe};
@@ -22,6 +24,7 @@ pub fn play(seed: u64, bug: Option<Bug>) {
     a_low_task_starts_in_a_stream_of_critical_ones(seed, bug);
     if seed.is_multiple_of(64) {
         flows_that_end_with_their_last_task_are_retired(seed, bug);
+        a_session_of_many_is_stopped_whole(seed, bug);
     }
 }
 
@@ -109,6 +112,26 @@ fn flows_that_end_with_their_last_task_are_retired(seed: u64, bug: Option<Bug>) 
     world.oracle.recount();
 }
 
+/// More members than one tick can stop: those that are left for the next do not start meanwhile.
+fn a_session_of_many_is_stopped_whole(seed: u64, bug: Option<Bug>) {
+    let mut world = world(seed, bug, Config { inflight_max: 5, ..quiet() });
+    let settings = Settings { cap: Some(5000), max_concurrent: Some(3), ..Settings::default() };
+    let key = Name::new("many");
+    for n in 0..1500 {
+        let item = item(&mut world, "ada", Tier::Normal);
+        let session = NewMember { key: key.clone(), settings, as_mode: None, sent_at: None };
+        let delay_ms = (n % 3 == 0).then_some(600_000);
+        send(&mut world, NewTask { session: Some(session), delay_ms, ..item });
+    }
+    world.run();
+    assert_eq!(world.starts.len(), 3, "three run at a time");
+    let ticket = world.ticket();
+    world.inbox.push(Event::Session { ticket, key, act: SessionAct::StopAll });
+    world.run();
+    assert_eq!(world.oracle.live.len(), 3, "only what runs is left");
+    settle(&mut world, 3);
+}
+
 fn cancel(world: &mut World, task: TaskId) {
     let ticket = world.ticket();
     world.inbox.push(Event::Cancel { ticket, task, reason: "asked for".into() });
@@ -131,10 +154,15 @@ fn world(seed: u64, bug: Option<Bug>, config: Config) -> World {
 }
 
 fn submit(world: &mut World, agent: &str, tier: Tier) -> TaskId {
+    let item = item(world, agent, tier);
+    send(world, item)
+}
+
+fn item(world: &mut World, agent: &str, tier: Tier) -> NewTask {
     let id = TaskId(world.rng.id());
     let shape = Shape { kind: Name::new("http"), resources: Resources::default(), place: Place::default() };
     let flow = FlowKey { agent: Name::new(agent), lane: Name::new("main"), tier, shape, gates: Vec::new() };
-    let item = NewTask {
+    NewTask {
         id,
         flow,
         rank: 0,
@@ -144,10 +172,16 @@ fn submit(world: &mut World, agent: &str, tier: Tier) -> TaskId {
         deadline: None,
         dependency_timeout_ms: None,
         depends_on: Vec::new(),
+        session: None,
+        steers: None,
         spec: Arc::from(b"{}".as_slice()),
         refused: None,
         idempotency: None,
-    };
+    }
+}
+
+fn send(world: &mut World, item: NewTask) -> TaskId {
+    let id = item.id;
     let ticket = world.ticket();
     let submission = Submission { ticket, batch: None, mode: SubmitMode::All, items: vec![item], idempotency: None };
     world.inbox.push(Event::Submit(submission));

@@ -7,6 +7,7 @@ use runyard_core::event::{Due, Release};
 use runyard_core::ids::TaskId;
 use runyard_core::name::Blob;
 use runyard_core::now::{Clock, Now};
+use runyard_core::session::{Session, SessionId};
 use runyard_core::task::Task;
 use runyard_core::write::{Loaded, Needs, Rows, WriteSet};
 use runyard_store::memory::{FailCommit, MemoryStore};
@@ -83,6 +84,18 @@ impl Store for Tap {
 
     fn specs(&mut self, tasks: &[TaskId]) -> Result<Vec<Option<Blob>>> {
         self.store.specs(tasks)
+    }
+
+    fn sessions_after(&mut self, after: SessionId, limit: usize) -> Result<Vec<Session>> {
+        self.store.sessions_after(after, limit)
+    }
+
+    fn merged(&mut self, task: TaskId) -> Result<Vec<Blob>> {
+        self.store.merged(task)
+    }
+
+    fn dropped(&mut self, session: SessionId, from: u64, to: u64) -> Result<Vec<Blob>> {
+        self.store.dropped(session, from, to)
     }
 
     fn n_ahead(&mut self, task: &Task, limit: u32) -> Result<u32> {

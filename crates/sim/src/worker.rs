@@ -7,6 +7,7 @@ use runyard_core::event::{Event, Fault, Held, Report, Start, WorkerSpec};
 use runyard_core::ids::{TaskId, WorkerId};
 use runyard_core::task::Class;
 
+use crate::generate;
 use crate::rng::Rng;
 
 pub struct SimWorker {
@@ -37,6 +38,8 @@ struct Run {
     given_up: bool,
     next: Option<Box<Start>>,
     watch_silence: bool,
+    /// Messages it takes in, and when.
+    inputs: Vec<(u64, TaskId)>,
 }
 
 /// How the work itself behaves.
@@ -117,6 +120,15 @@ impl SimWorker {
         }
     }
 
+    /// A message for something that runs: taken in after a while, or never.
+    pub fn input(&mut self, now_ms: u64, lease: Held, message: TaskId, rng: &mut Rng) {
+        let is_taken = self.link != Link::Silent && rng.chance(60);
+        let run = self.runs.get_mut(&lease.task).filter(|run| run.lease == lease && !run.given_up);
+        if let (Some(run), true) = (run, is_taken) {
+            run.inputs.push((now_ms + rng.below(400), message));
+        }
+    }
+
     pub fn revoke(&mut self, now_ms: u64, task: TaskId, attempt: u32, rng: &mut Rng) {
         if self.link == Link::Silent {
             return;
@@ -158,6 +170,11 @@ impl SimWorker {
             if run.watch_silence && run.told_started && is_up && rng.chance(20) {
                 inbox.push(report(self.spec.id, run.lease, Report::Alive));
             }
+            if is_up && run.told_started && !run.given_up {
+                for (_, message) in run.inputs.extract_if(.., |(at_ms, _)| *at_ms <= now_ms) {
+                    inbox.push(report(self.spec.id, run.lease, Report::InputTaken { message }));
+                }
+            }
             if run.end_ms.min(run.stop_ms.unwrap_or(u64::MAX)) <= now_ms {
                 over.push(run.lease.task);
             }
@@ -196,8 +213,8 @@ impl Run {
     fn new(now_ms: u64, start: &Start, mood: Mood, rng: &mut Rng) -> Run {
         let start_ms = now_ms + if let Mood::Even(_) = mood { 0 } else { rng.below(40) };
         let (end_ms, end) = match mood {
-            Mood::Calm => (start_ms + rng.below(100), Report::Completed { result: None }),
-            Mood::Even(ms) => (start_ms + ms, Report::Completed { result: None }),
+            Mood::Calm => (start_ms + rng.below(100), Report::Completed { result: None, usage: None }),
+            Mood::Even(ms) => (start_ms + ms, Report::Completed { result: None, usage: None }),
             Mood::Wild => (start_ms + run_ms(rng), end(rng)),
         };
         // Some never say that they began; their end tells of both.
@@ -214,6 +231,7 @@ impl Run {
             given_up: false,
             next: None,
             watch_silence: start.watch_silence,
+            inputs: Vec::new(),
         }
     }
 }
@@ -233,10 +251,14 @@ fn end(rng: &mut Rng) -> Report {
         message: "it did not work".into(),
         retry_after_ms: (class == Class::Quota && rng.chance(50)).then(|| rng.below(3000)),
         result: None,
+        usage: generate::usage(rng),
         fault: if rng.chance(10) { Fault::Worker } else { Fault::Work },
     };
     match rng.below(100) {
-        0..=54 => Report::Completed { result: rng.chance(30).then(|| b"fine".as_slice().into()) },
+        0..=54 => {
+            let usage = generate::usage(rng);
+            Report::Completed { result: rng.chance(30).then(|| b"fine".as_slice().into()), usage }
+        }
         55..=74 => failed(Class::Task, rng),
         75..=79 => failed(Class::Timeout, rng),
         80..=86 => failed(Class::Quota, rng),

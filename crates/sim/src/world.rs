@@ -200,6 +200,7 @@ impl World {
 
     fn tick(&mut self, events: &mut Vec<Event>) {
         let now = self.now();
+        self.oracle.is_rested = !self.again;
         let forecast = self.oracle.foresee(now, events);
         let ends: Vec<(usize, Held)> = events.iter().filter_map(|event| self.end_of(event)).collect();
         let result = self.yard_mut().tick(now, events);
@@ -208,7 +209,9 @@ impl World {
         let applied = self.applied(committed);
         if !is_lost {
             self.oracle.note_repeats(&forecast, &applied);
-            self.oracle.check_rows(&forecast, &applied);
+            let seen = self.oracle.follow(&forecast, &applied);
+            self.oracle.check_rows(&forecast, &applied, &seen);
+            self.oracle.check_sessions(&forecast, &applied);
         }
         self.oracle.check_limits(&applied.started);
         self.oracle.take_rates(&applied.started);
@@ -276,7 +279,7 @@ impl World {
     /// The attempt whose end this event reports, and the worker that waits for the acknowledgement.
     fn end_of(&self, event: &Event) -> Option<(usize, Held)> {
         match event {
-            Event::Report { report: Report::Started | Report::Alive, .. } => None,
+            Event::Report { report: Report::Started | Report::Alive | Report::InputTaken { .. }, .. } => None,
             Event::Report { worker, task, attempt, token, .. } => {
                 let at = self.workers.iter().position(|other| other.id() == *worker)?;
                 Some((at, Held { task: *task, attempt: *attempt, token: *token }))
@@ -305,6 +308,12 @@ impl World {
                     let worker = worker.expect("a stop names a worker that joined");
                     worker.stop(now_ms, lease, &mut self.rng, &mut self.inbox);
                 }
+                Command::Input { worker, task, attempt, token, message, .. } => {
+                    let lease = Held { task, attempt, token };
+                    let worker = self.workers.iter_mut().find(|other| other.id() == worker);
+                    let worker = worker.expect("an input names a worker that joined");
+                    worker.input(now_ms, lease, message, &mut self.rng);
+                }
                 Command::Revoke { worker, task, attempt } => {
                     // Refused for its token alone: that is for the impostor, not for the worker that holds the lease.
                     let row = self.oracle.rows.get(&task).filter(|row| row.attempt == attempt);
@@ -324,6 +333,7 @@ impl World {
         if is_at_rest {
             let keeps = self.yard().core().keeps();
             self.oracle.check_settled();
+            self.oracle.check_stopped();
             self.oracle.check_conserving(&keeps);
             self.oracle.check_keeps(&keeps);
         }

@@ -4,6 +4,8 @@
 //! Each blob begins with a version byte. Numbers are varints, moments are differences to the row's first moment, and
 //! what is usual costs one bit. Reading is total: bytes that make no sense give `None`, never a panic and never a guess.
 
+mod session;
+
 use std::borrow::Cow;
 
 use runyard_core::batch::Batch;
@@ -12,10 +14,14 @@ use runyard_core::flow::FlowKey;
 use runyard_core::ids::{BatchId, FlowId, TaskId, Token, WorkerId};
 use runyard_core::name::Name;
 use runyard_core::now::WallMs;
+use runyard_core::session::SessionId;
 use runyard_core::task::{
     Class, Delay, Failure, Lease, OnDependencyFailure, Phase, Policy, Retry, State, Stop, Task, Text, Tier, Wait,
 };
 use runyard_core::trail::Trail;
+
+pub use session::{MessagePlace, decode_message_body, decode_session_body, encode_message_body, encode_session_body};
+use session::{put_member, put_session, put_usage};
 
 const VERSION: u8 = 1;
 
@@ -64,6 +70,15 @@ pub fn encode_task_body(task: &Task, out: &mut Vec<u8>) {
         out.push(error.class as u8);
         put_text(out, &error.message);
     }
+    if let Some(member) = &task.member {
+        put_member(out, task.seq, member);
+    }
+    if let Some(target) = task.steers {
+        put_u128(out, target.0);
+    }
+    if let Some(usage) = &task.usage {
+        put_usage(out, usage);
+    }
     // Last and without a length: most of the body of a task with a history.
     out.extend_from_slice(task.trail.as_bytes());
 }
@@ -89,6 +104,9 @@ pub fn decode_task_body(columns: TaskColumns, body: &[u8]) -> Option<Task> {
     let worker = if has(HAS_WORKER) { Some(WorkerId(cut.u128()?)) } else { None };
     let reason = if has(HAS_REASON) { cut.text()? } else { Cow::Borrowed("") };
     let error = if has(HAS_ERROR) { Some(Box::new(cut.failure()?)) } else { None };
+    let member = if has(HAS_MEMBER) { Some(cut.member(columns.seq)?) } else { None };
+    let steers = if has(HAS_STEERS) { Some(TaskId(cut.u128()?)) } else { None };
+    let usage = if has(HAS_USAGE) { Some(Box::new(cut.usage()?)) } else { None };
     let trail = Trail::from_bytes(cut.0);
     let TaskColumns { id, seq, flow, rank, batch, attempt } = columns;
     Some(Task {
@@ -97,6 +115,8 @@ pub fn decode_task_body(columns: TaskColumns, body: &[u8]) -> Option<Task> {
         flow,
         rank,
         batch,
+        member,
+        steers,
         policy,
         state,
         reason,
@@ -110,6 +130,7 @@ pub fn decode_task_body(columns: TaskColumns, body: &[u8]) -> Option<Task> {
         has_children: has(HAS_CHILDREN),
         has_place: has(HAS_PLACE),
         error,
+        usage,
         worker,
         created_at,
         run_at,
@@ -244,6 +265,12 @@ pub fn encode_happenings(happenings: &[Happening], out: &mut Vec<u8>) {
                 put_u128(out, worker.0);
                 put_text(out, name);
             }
+            Subject::Session(session) => {
+                out.push(SUBJECT_SESSION);
+                put_varint(out, session.id.0);
+                put_text(out, &session.key);
+                put_session(out, session);
+            }
             Subject::Config => out.push(SUBJECT_CONFIG),
         }
     }
@@ -273,6 +300,10 @@ pub fn decode_happenings(bytes: &[u8]) -> Option<Vec<Happening>> {
                 Subject::Batch(Box::new(cut.batch(id)?))
             }
             SUBJECT_WORKER => Subject::Worker { worker: WorkerId(cut.u128()?), name: cut.name()? },
+            SUBJECT_SESSION => {
+                let (id, key) = (SessionId(cut.varint()?), cut.name()?);
+                Subject::Session(Box::new(cut.session(id, key)?))
+            }
             SUBJECT_CONFIG => Subject::Config,
             _ => return None,
         };
@@ -291,6 +322,10 @@ fn put_state(out: &mut Vec<u8>, state: &State) {
         }
         State::Scheduled(Delay::Backoff(at)) => {
             out.push(1);
+            put_varint(out, at);
+        }
+        State::Scheduled(Delay::Debounce(at)) => {
+            out.push(2);
             put_varint(out, at);
         }
         State::Queued { since_ms } => put_varint(out, since_ms),
@@ -324,6 +359,9 @@ fn task_flags(task: &Task) -> u32 {
         (!task.reason.is_empty(), HAS_REASON),
         (task_counters(task) != [0; 5], HAS_COUNTERS),
         (task.policy != USUAL_POLICY, HAS_POLICY),
+        (task.member.is_some(), HAS_MEMBER),
+        (task.steers.is_some(), HAS_STEERS),
+        (task.usage.is_some(), HAS_USAGE),
     ];
     let moments = moments.iter().zip(moment_flags).map(|(at, flag)| (at.is_some(), flag));
     moments.chain(others).filter(|(is, _)| *is).fold(0, |flags, (_, flag)| flags | flag)
@@ -355,8 +393,12 @@ fn put_policy(out: &mut Vec<u8>, policy: &Policy) {
     put_varint(out, u64::from(retry.jitter_milli));
     out.push(retry.on);
     out.push(policy.on_dependency_failure as u8);
-    let preemptible = u8::from(policy.preemptible);
-    out.push(preemptible | u8::from(policy.stall_ms.is_some()) << 1 | u8::from(policy.ttl_ms.is_some()) << 2);
+    out.push(
+        u8::from(policy.preemptible)
+            | u8::from(policy.stall_ms.is_some()) << 1
+            | u8::from(policy.ttl_ms.is_some()) << 2
+            | u8::from(policy.takes_input) << 3,
+    );
     [policy.stall_ms, policy.ttl_ms].into_iter().flatten().for_each(|ms| put_varint(out, ms));
 }
 
@@ -394,7 +436,8 @@ fn put_facts(out: &mut Vec<u8>, before: Option<&TaskFacts>, facts: &TaskFacts) {
             | u8::from(facts.batch.is_some()) << 3
             | u8::from(facts.class.is_some()) << 4
             | u8::from(!facts.reason.is_empty()) << 5
-            | u8::from(facts.elapsed_ms.is_some()) << 6,
+            | u8::from(facts.elapsed_ms.is_some()) << 6
+            | u8::from(facts.session.is_some()) << 7,
     );
     if !same_task {
         put_u128(out, facts.task.0);
@@ -415,6 +458,19 @@ fn put_facts(out: &mut Vec<u8>, before: Option<&TaskFacts>, facts: &TaskFacts) {
     }
     if let Some(elapsed_ms) = facts.elapsed_ms {
         put_varint(out, elapsed_ms);
+    }
+    if let Some(session) = &facts.session {
+        put_session_key(out, before.and_then(|before| before.session.as_ref()), session);
+    }
+}
+
+/// 0 when it is the key of the one before, else the key with its length plus one.
+fn put_session_key(out: &mut Vec<u8>, before: Option<&Name>, key: &Name) {
+    if before == Some(key) {
+        out.push(0);
+    } else {
+        put_varint(out, key.len() as u64 + 1);
+        out.extend_from_slice(key.as_bytes());
     }
 }
 
@@ -494,7 +550,12 @@ impl<'a> Cut<'a> {
     }
 
     fn str(&mut self) -> Option<&'a str> {
-        let len = usize::try_from(self.varint()?).ok()?;
+        let len = self.varint()?;
+        self.str_of(len)
+    }
+
+    fn str_of(&mut self, len: u64) -> Option<&'a str> {
+        let len = usize::try_from(len).ok()?;
         let (text, rest) = self.0.split_at_checked(len)?;
         self.0 = rest;
         std::str::from_utf8(text).ok()
@@ -529,11 +590,13 @@ impl<'a> Cut<'a> {
             Phase::Waiting => State::Waiting(match self.byte()? {
                 0 => Wait::Dependencies,
                 1 => Wait::BatchPlace,
+                2 => Wait::Seat,
                 _ => return None,
             }),
             Phase::Scheduled => State::Scheduled(match self.byte()? {
                 0 => Delay::Until(self.varint()?),
                 1 => Delay::Backoff(self.varint()?),
+                2 => Delay::Debounce(self.varint()?),
                 _ => return None,
             }),
             Phase::Queued => State::Queued { since_ms: self.varint()? },
@@ -576,7 +639,8 @@ impl<'a> Cut<'a> {
         let flags = self.byte()?;
         let stall_ms = if flags & 2 != 0 { Some(self.varint()?) } else { None };
         let ttl_ms = if flags & 4 != 0 { Some(self.varint()?) } else { None };
-        Some(Policy { timeout_ms, retry, on_dependency_failure, preemptible: flags & 1 != 0, stall_ms, ttl_ms })
+        let (preemptible, takes_input) = (flags & 1 != 0, flags & 8 != 0);
+        Some(Policy { timeout_ms, retry, on_dependency_failure, preemptible, stall_ms, ttl_ms, takes_input })
     }
 
     fn batch(&mut self, id: BatchId) -> Option<Batch> {
@@ -619,7 +683,15 @@ impl<'a> Cut<'a> {
         let class = if has(4) { Some(self.class()?) } else { None };
         let reason = if has(5) { self.text()? } else { Cow::Borrowed("") };
         let elapsed_ms = if has(6) { Some(self.varint()?) } else { None };
-        Some(TaskFacts { task, agent, lane, kind, tier, batch, attempt, class, reason, elapsed_ms })
+        let session = if has(7) { Some(self.session_key(before)?) } else { None };
+        Some(TaskFacts { task, agent, lane, kind, tier, batch, session, attempt, class, reason, elapsed_ms })
+    }
+
+    fn session_key(&mut self, before: Option<&TaskFacts>) -> Option<Name> {
+        match self.varint()? {
+            0 => before?.session.clone(),
+            len => self.str_of(len - 1).map(Name::new),
+        }
     }
 }
 
@@ -637,11 +709,15 @@ const HAS_WORKER: u32 = 1 << 10;
 const HAS_REASON: u32 = 1 << 11;
 const HAS_COUNTERS: u32 = 1 << 12;
 const HAS_POLICY: u32 = 1 << 13;
+const HAS_MEMBER: u32 = 1 << 14;
+const HAS_STEERS: u32 = 1 << 15;
+const HAS_USAGE: u32 = 1 << 16;
 
 const SUBJECT_TASK: u8 = 0;
 const SUBJECT_BATCH: u8 = 1;
 const SUBJECT_WORKER: u8 = 2;
 const SUBJECT_CONFIG: u8 = 3;
+const SUBJECT_SESSION: u8 = 4;
 
 /// A policy that costs no bytes. It is part of the format and stays as it is, whatever the defaults become.
 const USUAL_POLICY: Policy = Policy {
@@ -658,4 +734,5 @@ const USUAL_POLICY: Policy = Policy {
     preemptible: false,
     stall_ms: None,
     ttl_ms: None,
+    takes_input: false,
 };

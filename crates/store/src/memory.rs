@@ -12,12 +12,14 @@ use runyard_core::hash::{DetMap, DetSet};
 use runyard_core::ids::{BatchId, FlowId, TaskId};
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::{Clock, Now, WallMs};
-use runyard_core::task::{State, Task, Wait};
+use runyard_core::session::{Message, Session, SessionId};
+use runyard_core::task::{Phase, State, Task, Wait};
 use runyard_core::write::{CountDelta, CountKey, FlowRow, Loaded, Meta, Needs, Rows, WriteSet};
 
 use crate::codec::{RowKey, encode_happenings};
 use crate::store::{
-    Error, Filter, FlowRows, FlowWant, IdPage, PAGE_BYTES_MAX, Page, Purge, Purged, Reader, Result, Store, TaskDoc,
+    Error, Filter, FlowRows, FlowWant, IdPage, PAGE_BYTES_MAX, Page, Purge, Purged, Reader, Result, SessionFilter,
+    SessionPage, Store, TaskDoc,
 };
 
 #[derive(Clone, Default)]
@@ -59,6 +61,7 @@ impl Store for MemoryStore {
         Ok(Rows {
             tasks: needs.tasks.iter().filter_map(|&id| content.row(id)).map(|row| row.task.clone()).collect(),
             batches: needs.batches.iter().filter_map(|id| content.batches.get(id)).map(|(b, _)| b.clone()).collect(),
+            sessions: content.sessions_named(needs),
             keys: needs
                 .keys
                 .iter()
@@ -102,6 +105,19 @@ impl Store for MemoryStore {
                 let members = content.placeless.range((batch, 0)..=(batch, u64::MAX));
                 members.take(limit).map(|&(_, seq)| seq).collect()
             }
+            Release::SessionStop { session, before, from, .. } => {
+                let lives = |seq: &u64| !content.tasks[seq].task.phase().is_terminal();
+                content.members_of(session, from, before).filter(lives).take(limit).collect()
+            }
+            Release::SessionShrink { session } => {
+                let seated = |seq: &u64| is_seated_unstarted(&content.tasks[seq].task);
+                content.members_of(session, 0, u64::MAX).filter(seated).take(limit).collect()
+            }
+            Release::SessionSeat { session } | Release::SessionOverflow { session } => {
+                let line = content.lines.range((session, 0, 0)..=(session, u64::MAX, u64::MAX));
+                line.take(limit).map(|&(_, _, seq)| seq).collect()
+            }
+            Release::SessionReview { .. } => Vec::new(),
         };
         Ok(seqs.iter().map(|seq| content.tasks[seq].task.clone()).collect())
     }
@@ -109,6 +125,29 @@ impl Store for MemoryStore {
     fn specs(&mut self, tasks: &[TaskId]) -> Result<Vec<Option<Blob>>> {
         let content = self.lock();
         Ok(tasks.iter().map(|&id| content.row(id).and_then(|row| row.spec.clone())).collect())
+    }
+
+    fn sessions_after(&mut self, after: SessionId, limit: usize) -> Result<Vec<Session>> {
+        let content = self.lock();
+        let sessions = content.sessions.range((Bound::Excluded(after), Bound::Unbounded));
+        Ok(sessions.take(limit).map(|(_, session)| session.clone()).collect())
+    }
+
+    fn merged(&mut self, task: TaskId) -> Result<Vec<Blob>> {
+        let content = self.lock();
+        let seq = content.seqs.get(&task);
+        Ok(seq.into_iter().flat_map(|&seq| content.messages_of(seq)).map(|(_, spec)| spec.clone()).collect())
+    }
+
+    fn dropped(&mut self, session: SessionId, from: u64, to: u64) -> Result<Vec<Blob>> {
+        let content = self.lock();
+        // A range that ends before it begins is an empty one.
+        let drops = content.drops.range((session, from)..(session, to.max(from)));
+        let carried = |&seq: &u64| {
+            let own = content.tasks.get(&seq).and_then(|row| row.spec.clone());
+            own.into_iter().chain(content.messages_of(seq).map(|(_, spec)| spec.clone()))
+        };
+        Ok(drops.flat_map(|(_, seq)| carried(seq)).collect())
     }
 
     fn n_ahead(&mut self, task: &Task, limit: u32) -> Result<u32> {
@@ -128,7 +167,8 @@ impl Store for MemoryStore {
 
 impl Reader for MemoryStore {
     fn task(&self, id: TaskId) -> Result<Option<TaskDoc>> {
-        Ok(self.lock().row(id).map(Row::doc))
+        let content = self.lock();
+        Ok(content.row(id).map(|row| content.doc(row)))
     }
 
     fn tasks(&self, filter: &Filter, after: Option<u64>, limit: usize) -> Result<Page> {
@@ -137,11 +177,11 @@ impl Reader for MemoryStore {
         let mut n_bytes = 0;
         let mut last_seq = None;
         for (&seq, row) in content.tasks.range(..after.unwrap_or(u64::MAX)).rev() {
-            if row.passes(filter) {
+            if content.passes(row, filter) {
                 if items.len() == limit || n_bytes >= PAGE_BYTES_MAX {
                     return Ok(Page { items, next: last_seq });
                 }
-                let doc = row.doc();
+                let doc = content.doc(row);
                 n_bytes += doc.n_bytes();
                 items.push(doc);
             }
@@ -153,10 +193,28 @@ impl Reader for MemoryStore {
     fn task_ids(&self, filter: &Filter, after: Option<u64>, limit: usize) -> Result<IdPage> {
         let content = self.lock();
         let before = content.tasks.range(..after.unwrap_or(u64::MAX)).rev();
-        let mut passing = before.filter(|(_, row)| row.passes(filter));
+        let mut passing = before.filter(|(_, row)| content.passes(row, filter));
         let page: Vec<(u64, TaskId)> = passing.by_ref().take(limit).map(|(&seq, row)| (seq, row.task.id)).collect();
         let next = passing.next().and(page.last()).map(|(seq, _)| *seq);
         Ok(IdPage { items: page.into_iter().map(|(_, id)| id).collect(), next })
+    }
+
+    fn messages(&self, id: TaskId) -> Result<Vec<(Message, Blob)>> {
+        let content = self.lock();
+        Ok(content.seqs.get(&id).into_iter().flat_map(|&seq| content.messages_of(seq)).cloned().collect())
+    }
+
+    fn session(&self, key: &str) -> Result<Option<Session>> {
+        Ok(self.lock().session_of(key).cloned())
+    }
+
+    fn sessions(&self, filter: &SessionFilter, after: Option<SessionId>, limit: usize) -> Result<SessionPage> {
+        let content = self.lock();
+        let before = content.sessions.range(..after.unwrap_or(SessionId(u64::MAX))).rev();
+        let mut passing = before.map(|(_, session)| session).filter(|session| session_passes(session, filter));
+        let items: Vec<Session> = passing.by_ref().take(limit).cloned().collect();
+        let next = passing.next().and(items.last()).map(|session| session.id);
+        Ok(SessionPage { items, next })
     }
 
     fn batch(&self, id: BatchId) -> Result<Option<(Batch, Blob)>> {
@@ -210,6 +268,15 @@ struct Content {
     edges: BTreeSet<(TaskId, u64)>,
     edges_back: BTreeSet<(u64, TaskId)>,
     releases: BTreeSet<Release>,
+    sessions: BTreeMap<SessionId, Session>,
+    session_ids: BTreeMap<Name, SessionId>,
+    session_members: BTreeSet<(SessionId, u64)>,
+    /// Members in line without a seat, by their number in the line.
+    lines: BTreeSet<(SessionId, u64, u64)>,
+    /// By the task's seq and the message's place in it.
+    messages: BTreeMap<(u64, u32), (Message, Blob)>,
+    /// The seqs of dropped tasks, by their number in the session's count.
+    drops: BTreeMap<(SessionId, u64), u64>,
     flows: BTreeMap<FlowId, FlowRow>,
     batches: BTreeMap<BatchId, (Batch, Blob)>,
     counts: BTreeMap<CountKey, CountDelta>,
@@ -250,6 +317,7 @@ impl Content {
             meta: self.meta,
             flows: self.flows.values().cloned().collect(),
             batches: batches.filter(|batch| batch.finished_at.is_none()).cloned().collect(),
+            sessions: self.sessions_held(&held),
             held,
             releases: self.releases.iter().copied().collect(),
             counts: self.counts_all(),
@@ -293,6 +361,34 @@ impl Content {
         if writes.idempotency_added.iter().any(exists) {
             return Err(conflict(None, "a new idempotency key exists already"));
         }
+        self.check_sessions(writes)
+    }
+
+    fn check_sessions(&self, writes: &WriteSet) -> Result<()> {
+        let (mut ids, mut keys) = (BTreeSet::new(), BTreeSet::new());
+        for Session { id, key, .. } in &writes.sessions_added {
+            let exists = self.sessions.contains_key(id) || self.session_ids.contains_key(key);
+            if exists || !ids.insert(id) || !keys.insert(key) {
+                return Err(conflict(None, "a new session exists already"));
+            }
+        }
+        if writes.sessions_put.iter().any(|Session { id, .. }| !self.sessions.contains_key(id) && !ids.contains(id)) {
+            return Err(conflict(None, "a changed session does not exist"));
+        }
+        let mut places = BTreeSet::new();
+        for (message, _) in &writes.messages_added {
+            let place = (message.task_seq, message.n);
+            if self.messages.contains_key(&place) || !places.insert(place) {
+                return Err(conflict(Some(message.task), "its message exists already"));
+            }
+        }
+        let mut numbers = BTreeSet::new();
+        for drop in &writes.drops_added {
+            let number = (drop.session, drop.n);
+            if self.drops.contains_key(&number) || !numbers.insert(number) {
+                return Err(conflict(Some(drop.task), "its drop's number is taken"));
+            }
+        }
         Ok(())
     }
 
@@ -311,6 +407,7 @@ impl Content {
             self.put(row);
         }
         self.apply_links(writes);
+        self.apply_sessions(writes);
         self.apply_rest(writes);
         self.append(&writes.happenings)
     }
@@ -333,6 +430,15 @@ impl Content {
             self.releases.remove(release);
         }
         self.releases.extend(&writes.releases_added);
+    }
+
+    fn apply_sessions(&mut self, writes: &WriteSet) {
+        self.session_ids.extend(writes.sessions_added.iter().map(|session| (session.key.clone(), session.id)));
+        let sessions = writes.sessions_added.iter().chain(&writes.sessions_put);
+        self.sessions.extend(sessions.map(|session| (session.id, session.clone())));
+        let messages = writes.messages_added.iter().map(|row| ((row.0.task_seq, row.0.n), row.clone()));
+        self.messages.extend(messages);
+        self.drops.extend(writes.drops_added.iter().map(|drop| ((drop.session, drop.n), drop.task_seq)));
     }
 
     fn apply_rest(&mut self, writes: &WriteSet) {
@@ -385,6 +491,8 @@ impl Content {
         self.steady_dues.extend(task.steady_due().map(|at| (at, seq)));
         self.members.extend(task.batch.map(|batch| (batch, seq)));
         self.placeless.extend(place_wanted(task));
+        self.session_members.extend(task.session().map(|session| (session, seq)));
+        self.lines.extend(place_in_line(task));
         self.seqs.insert(id, seq);
         self.tasks.insert(seq, row);
     }
@@ -401,6 +509,8 @@ impl Content {
         task.steady_due().map(|at| self.steady_dues.remove(&(at, seq)));
         task.batch.map(|batch| self.members.remove(&(batch, seq)));
         place_wanted(task).map(|place| self.placeless.remove(&place));
+        task.session().map(|session| self.session_members.remove(&(session, seq)));
+        place_in_line(task).map(|place| self.lines.remove(&place));
         self.seqs.remove(&id);
         Some(row)
     }
@@ -418,6 +528,44 @@ impl Content {
 
     fn children(&self, parent: TaskId) -> impl Iterator<Item = u64> + '_ {
         self.edges.range((parent, 0)..=(parent, u64::MAX)).map(|&(_, child)| child)
+    }
+
+    fn session_of(&self, key: &str) -> Option<&Session> {
+        self.session_ids.get(key).map(|id| &self.sessions[id])
+    }
+
+    fn sessions_named(&self, needs: &Needs) -> Vec<Session> {
+        let by_id = needs.sessions.iter().filter_map(|id| self.sessions.get(id));
+        by_id.chain(needs.session_keys.iter().filter_map(|key| self.session_of(key))).cloned().collect()
+    }
+
+    fn sessions_held(&self, held: &[Task]) -> Vec<Session> {
+        let named: BTreeSet<SessionId> = held.iter().filter_map(Task::session).collect();
+        named.iter().filter_map(|id| self.sessions.get(id)).cloned().collect()
+    }
+
+    /// Seqs of the members that were submitted from `from` on and before `before`.
+    fn members_of(&self, session: SessionId, from: u64, before: u64) -> impl Iterator<Item = u64> + '_ {
+        self.session_members.range((session, from)..(session, before.max(from))).map(|&(_, seq)| seq)
+    }
+
+    fn messages_of(&self, seq: u64) -> impl Iterator<Item = &(Message, Blob)> + '_ {
+        self.messages.range((seq, 0)..=(seq, u32::MAX)).map(|(_, row)| row)
+    }
+
+    fn doc(&self, row: &Row) -> TaskDoc {
+        let RowKey { agent, lane, kind, tier } = row.key.clone();
+        let session = self.session_key(&row.task).cloned();
+        let (task, spec, result) = (row.task.clone(), row.spec.clone(), row.result.clone());
+        TaskDoc { task, agent, lane, kind, tier, session, spec, result }
+    }
+
+    fn session_key(&self, task: &Task) -> Option<&Name> {
+        task.session().and_then(|id| self.sessions.get(&id)).map(|session| &session.key)
+    }
+
+    fn passes(&self, row: &Row, filter: &Filter) -> bool {
+        row.passes(filter) && filter.session.as_ref().is_none_or(|key| self.session_key(&row.task) == Some(key))
     }
 
     fn counts_all(&self) -> Vec<(CountKey, CountDelta)> {
@@ -455,6 +603,7 @@ impl Content {
             self.log_bytes -= self.log.remove(&seq).map_or(0, |entry| entry.n_bytes);
         }
         self.purge_batches(now, purge);
+        self.purge_sessions(now, purge);
         self.purge_keys(now, purge);
         Purged { tasks, rest }
     }
@@ -492,6 +641,10 @@ impl Content {
             self.edges.remove(&(parent, child));
             self.edges_back.remove(&(child, parent));
         }
+        if row.task.member.is_some() {
+            self.messages.retain(|&(task, _), _| task != seq);
+            self.drops.retain(|_, task| *task != seq);
+        }
         id
     }
 
@@ -501,6 +654,17 @@ impl Content {
             let is_over = batch.finished_at.is_some_and(|at| is_past(now, at, purge.retention_ms));
             !is_over || members.range((id, 0)..=(id, u64::MAX)).next().is_some()
         });
+    }
+
+    /// A session goes when nothing lives in it, nobody used it for so long, and no task is left to show.
+    fn purge_sessions(&mut self, now: Now, purge: &Purge) {
+        let members = &self.session_members;
+        self.sessions.retain(|&id, session| {
+            let is_over = session.n_live == 0 && is_past(now, session.last_at, purge.retention_ms);
+            !is_over || members.range((id, 0)..=(id, u64::MAX)).next().is_some()
+        });
+        let sessions = &self.sessions;
+        self.session_ids.retain(|_, id| sessions.contains_key(id));
     }
 
     fn purge_keys(&mut self, now: Now, purge: &Purge) {
@@ -516,12 +680,6 @@ impl Content {
 }
 
 impl Row {
-    fn doc(&self) -> TaskDoc {
-        let RowKey { agent, lane, kind, tier } = self.key.clone();
-        let (task, spec, result) = (self.task.clone(), self.spec.clone(), self.result.clone());
-        TaskDoc { task, agent, lane, kind, tier, spec, result }
-    }
-
     fn passes(&self, filter: &Filter) -> bool {
         let (task, key) = (&self.task, &self.key);
         (filter.phases.is_empty() || filter.phases.contains(&task.phase()))
@@ -538,6 +696,20 @@ impl Row {
 fn place_wanted(task: &Task) -> Option<(BatchId, u64)> {
     let waits = task.state == State::Waiting(Wait::BatchPlace);
     task.batch.filter(|_| waits).map(|batch| (batch, task.seq))
+}
+
+fn place_in_line(task: &Task) -> Option<(SessionId, u64, u64)> {
+    task.member.filter(|_| task.in_line()).map(|member| (member.session, member.line, task.seq))
+}
+
+fn is_seated_unstarted(task: &Task) -> bool {
+    let unstarted = matches!(task.phase(), Phase::Waiting | Phase::Queued);
+    unstarted && task.member.is_some_and(|member| member.seated)
+}
+
+fn session_passes(session: &Session, filter: &SessionFilter) -> bool {
+    (!filter.busy || session.n_live > 0)
+        && filter.prefix.as_ref().is_none_or(|prefix| session.key.starts_with(&**prefix))
 }
 
 fn key_of(row: &IdempotencyRow) -> (Name, Name) {

@@ -14,6 +14,7 @@ use runyard_core::flow::FlowKey;
 use runyard_core::ids::{BatchId, FlowId, TaskId};
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::{Clock, Now, WallMs};
+use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::{Phase, Task, Tier};
 use runyard_core::write::{CountDelta, CountKey, Loaded, Needs, Rows, WriteSet};
 
@@ -62,11 +63,27 @@ pub trait Store {
     /// The due index of one clock, in (at, seq) order, after `after`.
     fn dues(&mut self, clock: Clock, after: Option<Due>, limit: usize) -> Result<Vec<Due>>;
 
-    /// Tasks that a release sets free, in seq order: children by their edges, or batch members that wait for a place.
+    /// Tasks that a release is about.
+    ///
+    /// - `Parent`, `BatchPlace`: children by their edges, or batch members that wait for a place, in seq order.
+    /// - `SessionStop`: live members with `from <= seq < before`, in seq order.
+    /// - `SessionSeat`, `SessionOverflow`: members in line without a seat (`Task::in_line`), in line order.
+    /// - `SessionShrink`: seated members that are waiting or queued, in seq order.
+    /// - `SessionReview` is about sessions and gives no task; see [`Store::sessions_after`].
     fn released(&mut self, release: &Release, limit: usize) -> Result<Vec<Task>>;
 
     /// Specs of tasks about to start, in the order asked.
     fn specs(&mut self, tasks: &[TaskId]) -> Result<Vec<Option<Blob>>>;
+
+    /// Rows of sessions in the order of their ids, whatever their state.
+    fn sessions_after(&mut self, after: SessionId, limit: usize) -> Result<Vec<Session>>;
+
+    /// The messages that were merged into a task, in their order, as submitted.
+    fn merged(&mut self, task: TaskId) -> Result<Vec<Blob>>;
+
+    /// What a session's dropped tasks `from <= n < to` carried, in that order: each task's own message, then those merged
+    /// into it.
+    fn dropped(&mut self, session: SessionId, from: u64, to: u64) -> Result<Vec<Blob>>;
 
     /// How many queued tasks of its flow stand before this one, counted up to `limit`.
     fn n_ahead(&mut self, task: &Task, limit: u32) -> Result<u32>;
@@ -118,6 +135,14 @@ pub trait Reader: Send + Sync {
     /// The same list without what the tasks carry, for whoever acts on each of them.
     fn task_ids(&self, filter: &Filter, after: Option<u64>, limit: usize) -> Result<IdPage>;
 
+    /// The messages that were merged into a task, in their order.
+    fn messages(&self, id: TaskId) -> Result<Vec<(Message, Blob)>>;
+
+    fn session(&self, key: &str) -> Result<Option<Session>>;
+
+    /// Latest created first. `after` is the id a page ended with; a page may be short of `limit` and still have a `next`.
+    fn sessions(&self, filter: &SessionFilter, after: Option<SessionId>, limit: usize) -> Result<SessionPage>;
+
     fn batch(&self, id: BatchId) -> Result<Option<(Batch, Blob)>>;
 
     /// Kept counts, not counted ones: the cost is the number of agent × lane pairs.
@@ -145,6 +170,8 @@ pub struct TaskDoc {
     pub lane: Name,
     pub kind: Name,
     pub tier: Tier,
+    /// The key of its session.
+    pub session: Option<Name>,
     pub spec: Option<Blob>,
     pub result: Option<Blob>,
 }
@@ -157,6 +184,8 @@ pub struct Filter {
     pub kind: Option<Name>,
     pub tier: Option<Tier>,
     pub batch: Option<BatchId>,
+    /// The key of a session.
+    pub session: Option<Name>,
     pub created_after: Option<WallMs>,
     pub created_before: Option<WallMs>,
 }
@@ -165,6 +194,20 @@ pub struct Filter {
 pub struct Page {
     pub items: Vec<TaskDoc>,
     pub next: Option<u64>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct SessionFilter {
+    /// Keys that begin so.
+    pub prefix: Option<Name>,
+    /// Only those with live tasks.
+    pub busy: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct SessionPage {
+    pub items: Vec<Session>,
+    pub next: Option<SessionId>,
 }
 
 #[derive(Clone, Debug)]

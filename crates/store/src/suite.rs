@@ -4,12 +4,14 @@
 pub mod fixture;
 mod reads;
 mod retention;
+mod sessions;
 mod writes;
 
 use crate::store::Store;
 
 pub use reads::*;
 pub use retention::*;
+pub use sessions::*;
 pub use writes::*;
 
 /// How a driver's stores are made.
@@ -103,4 +105,32 @@ rules! {
     purge_keeps_a_young_key_without_its_task
     purge_takes_old_happenings
     purge_keeps_the_log_under_its_size
+    a_session_comes_back_as_it_was_written
+    a_changed_session_replaces_its_row
+    a_second_session_is_a_conflict
+    a_change_of_no_session_is_a_conflict
+    a_second_message_in_one_place_is_a_conflict
+    a_second_drop_of_one_number_is_a_conflict
+    a_refused_commit_leaves_no_session
+    sessions_are_fetched_by_id_and_by_key
+    any_text_is_a_sessions_key
+    load_gives_the_sessions_of_held_tasks
+    releases_of_sessions_are_kept_until_removed
+    a_line_is_released_in_its_own_order
+    a_member_leaves_the_line_with_its_seat_or_its_end
+    a_debounce_is_due_like_a_backoff
+    live_members_are_released_to_be_stopped
+    seated_members_are_released_that_have_not_started
+    a_review_releases_no_task
+    sessions_are_reviewed_in_the_order_of_their_ids
+    merged_messages_come_in_their_order
+    dropped_tasks_tell_all_they_carried
+    a_task_shows_the_key_of_its_session
+    a_list_of_a_session_shows_its_members
+    sessions_are_listed_latest_first
+    happenings_tell_of_sessions
+    purge_takes_messages_and_drops_with_their_task
+    purge_takes_a_session_that_nobody_uses
+    purge_keeps_a_session_as_long_as_a_task
+    purge_of_sessions_works_in_chunks_until_done
 }

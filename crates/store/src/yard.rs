@@ -17,8 +17,10 @@ use runyard_core::config::Config;
 use runyard_core::event::{Admit, Answer, Command, Event, Happening, Release, Rest};
 use runyard_core::explain::Ahead;
 use runyard_core::ids::TaskId;
+use runyard_core::name::Blob;
 use runyard_core::now::Now;
 use runyard_core::planted::Bug;
+use runyard_core::session::SessionId;
 use runyard_core::task::{Phase, Task};
 use runyard_core::write::{Needs, Rows, WriteSet};
 
@@ -35,6 +37,9 @@ pub struct Yard {
     store: Box<dyn Store + Send>,
     core: Core,
     salt: u64,
+    /// Where the last tick's releases ended for want of room: one that frees a hundred thousand must not keep the others
+    /// from being worked on.
+    release_after: Option<Release>,
 }
 
 /// What one tick lets out, after its commit.
@@ -58,7 +63,7 @@ impl Yard {
         let away_ms = if stored.wall_ms == 0 { 0 } else { wall_ms.saturating_sub(stored.wall_ms) };
         let now = Now { wall_ms: wall_ms.max(stored.wall_ms), steady_ms: stored.steady_ms + away_ms };
         let core = Core::new(now, config, loaded);
-        let mut yard = Yard { store, core, salt };
+        let mut yard = Yard { store, core, salt, release_after: None };
         yard.refill(now, &mut Vec::new())?;
         Ok((yard, now))
     }
@@ -70,6 +75,7 @@ impl Yard {
         let planted = self.core.planted;
         let loaded = self.store.load(self.salt)?;
         self.core = Core::new(now, config, loaded);
+        self.core.review_sessions();
         // The heads of the queues come first: else what the workers lost would start before a higher tier is known.
         self.refill(now, &mut Vec::new())?;
         #[cfg(feature = "planted")]
@@ -130,23 +136,26 @@ impl Yard {
         }
         needs.tasks.sort_unstable();
         needs.tasks.dedup();
+        needs.session_keys.sort_unstable();
+        needs.session_keys.dedup();
         let mut rows = self.store.fetch(&needs)?;
         needs.clear();
         self.core.needs_of_keys(&rows.keys, &mut needs);
+        self.core.needs_of_sessions(&rows.sessions, &mut needs);
         if !needs.is_empty() {
             rows.tasks.extend(self.store.fetch(&needs)?.tasks);
         }
         self.load(rows)
     }
 
-    /// Puts rows into the core, with the batches they belong to.
+    /// Puts rows into the core, with the batches and sessions they belong to.
     fn load(&mut self, rows: Rows) -> Result<()> {
-        self.load_batches(&rows.tasks)?;
+        self.load_owners(&rows.tasks)?;
         self.core.load_rows(rows);
         Ok(())
     }
 
-    fn load_batches(&mut self, tasks: &[Task]) -> Result<()> {
+    fn load_owners(&mut self, tasks: &[Task]) -> Result<()> {
         let mut needs = Needs::default();
         self.core.needs_of_rows(tasks, &mut needs);
         if needs.is_empty() {
@@ -154,6 +163,8 @@ impl Yard {
         }
         needs.batches.sort_unstable();
         needs.batches.dedup();
+        needs.sessions.sort_unstable();
+        needs.sessions.dedup();
         let rows = self.store.fetch(&needs)?;
         self.core.load_rows(rows);
         Ok(())
@@ -164,12 +175,14 @@ impl Yard {
         let mut budget = RELEASE_ROWS_MAX;
         let mut done: BTreeSet<Release> = BTreeSet::new();
         loop {
-            let pending = self.core.pending_releases(&done, budget);
+            let pending = self.core.pending_releases(&done, self.release_after, budget);
             if pending.is_empty() {
+                self.release_after = None;
                 return Ok(());
             }
             for release in pending {
                 if budget == 0 {
+                    self.release_after = done.last().copied();
                     return Ok(());
                 }
                 budget -= self.release_one(now, release, budget, out)?.clamp(1, budget);
@@ -180,19 +193,51 @@ impl Yard {
 
     /// One chunk of one release; gives how many rows it touched.
     fn release_one(&mut self, now: Now, release: Release, limit: usize, out: &mut Vec<Command>) -> Result<usize> {
+        if let Release::SessionReview { after } = release {
+            return self.review_sessions(now, after, limit, out);
+        }
+        self.load_owner_of(&release)?;
+        let limit = match release {
+            // Who stands up is decided over all of them.
+            Release::SessionShrink { .. } => RELEASE_ROWS_MAX,
+            _ => limit.min(self.core.n_rows_of(release)),
+        };
         let rows = self.store.released(&release, limit)?;
         let rest = if rows.len() == limit { Rest::More } else { Rest::Done };
         let mut tasks: Vec<TaskId> = rows.iter().map(|task| task.id).collect();
-        match release {
-            Release::Parent { parent, .. } => tasks.extend(self.core.new_children(parent)),
-            Release::BatchPlace { batch } => {
-                let fetched = self.store.fetch(&Needs { batches: vec![batch], ..Needs::default() })?;
-                self.core.load_rows(fetched);
-            }
+        if let Release::Parent { parent, .. } = release {
+            tasks.extend(self.core.new_children(parent));
         }
         let n = tasks.len();
+        let bound = bound(&release, &rows, rest);
         self.load(Rows { tasks: rows, ..Rows::default() })?;
-        self.core.handle(now, Event::Released { release, tasks, rest }, out);
+        self.core.handle(now, Event::Released { release, tasks, rest, bound }, out);
+        Ok(n)
+    }
+
+    /// The batch or session whose places a release is about.
+    fn load_owner_of(&mut self, release: &Release) -> Result<()> {
+        let mut needs = Needs::default();
+        match *release {
+            Release::BatchPlace { batch } => needs.batches.push(batch),
+            Release::SessionStop { session, .. }
+            | Release::SessionShrink { session }
+            | Release::SessionSeat { session }
+            | Release::SessionOverflow { session } => needs.sessions.push(session),
+            Release::Parent { .. } | Release::SessionReview { .. } => return Ok(()),
+        }
+        let fetched = self.store.fetch(&needs)?;
+        self.core.load_rows(fetched);
+        Ok(())
+    }
+
+    fn review_sessions(&mut self, now: Now, after: SessionId, limit: usize, out: &mut Vec<Command>) -> Result<usize> {
+        let rows = self.store.sessions_after(after, limit)?;
+        let rest = if rows.len() == limit { Rest::More } else { Rest::Done };
+        let sessions: Vec<SessionId> = rows.iter().map(|session| session.id).collect();
+        let n = sessions.len();
+        self.core.load_rows(Rows { sessions: rows, ..Rows::default() });
+        self.core.handle(now, Event::SessionsReviewed { after, sessions, rest }, out);
         Ok(n)
     }
 
@@ -207,24 +252,26 @@ impl Yard {
         result
     }
 
-    /// Payloads are not in memory; those of tasks that were queued for a while are read now, in one go.
+    /// Payloads are not in memory; those of tasks that were queued for a while are read now, in one go, and the messages
+    /// of those that carry more than their own.
     fn fill_specs(&mut self, out: &mut [Command]) -> Result<()> {
-        let missing: Vec<TaskId> = out
-            .iter()
-            .filter_map(|command| match command {
-                Command::Start(start) if start.spec.is_none() => Some(start.task),
-                _ => None,
-            })
-            .collect();
-        if missing.is_empty() {
-            return Ok(());
+        let missing: Vec<TaskId> = out.iter_mut().filter_map(missing_spec).map(|(task, _)| task).collect();
+        let mut specs = match missing.is_empty() {
+            true => Vec::new(),
+            false => self.store.specs(&missing)?,
         }
-        let mut specs = self.store.specs(&missing)?.into_iter();
+        .into_iter();
         for command in out {
-            if let Command::Start(start) = command
-                && start.spec.is_none()
-            {
-                start.spec = specs.next().flatten();
+            if let Some((_, spec)) = missing_spec(command) {
+                *spec = specs.next().flatten();
+            }
+            if let Command::Start(start) = command {
+                if start.n_merged > 0 {
+                    start.merged = self.store.merged(start.task)?;
+                }
+                if let Some((session, from, to)) = start.told {
+                    start.dropped = self.store.dropped(session, from, to)?;
+                }
             }
         }
         Ok(())
@@ -245,8 +292,8 @@ impl Yard {
         let wants = self.core.wants(REFILL_FLOWS_MAX);
         if !wants.flows.is_empty() {
             for read in self.store.flow_rows(&wants.flows)? {
-                self.load_batches(&read.rows)?;
-                self.load_batches(read.oldest.as_deref().map_or(&[], std::slice::from_ref))?;
+                self.load_owners(&read.rows)?;
+                self.load_owners(read.oldest.as_deref().map_or(&[], std::slice::from_ref))?;
                 let event =
                     Event::FlowRefilled { flow: read.flow, rows: read.rows, oldest: read.oldest, rest: read.rest };
                 self.core.handle(now, event, out);
@@ -259,6 +306,25 @@ impl Yard {
         }
         self.core.end_tick();
         Ok(())
+    }
+}
+
+/// Behind this the store has not been read, in the order of the release's rows.
+fn bound(release: &Release, rows: &[Task], rest: Rest) -> u64 {
+    let last = rows.last().filter(|_| rest == Rest::More);
+    let number = |task: &Task| match release {
+        Release::SessionSeat { .. } | Release::SessionOverflow { .. } => task.member.map_or(0, |member| member.line),
+        _ => task.seq,
+    };
+    last.map_or(u64::MAX, |task| number(task) + 1)
+}
+
+/// The task whose spec this command still needs, and where it goes.
+fn missing_spec(command: &mut Command) -> Option<(TaskId, &mut Option<Blob>)> {
+    match command {
+        Command::Start(start) if start.spec.is_none() => Some((start.task, &mut start.spec)),
+        Command::Input { message, spec, .. } if spec.is_none() => Some((*message, spec)),
+        _ => None,
     }
 }
 

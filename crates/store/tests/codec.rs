@@ -9,6 +9,7 @@ use runyard_core::batch::Batch;
 use runyard_core::event::{FirstAnswer, Happening, HappeningKind, Subject, TaskFacts};
 use runyard_core::ids::{BatchId, FlowId, TaskId, Token, WorkerId};
 use runyard_core::name::Name;
+use runyard_core::session::{Context, Member, Message, Mode, Overflow, Session, SessionId, Settings, Usage};
 use runyard_core::task::{
     Class, Delay, Failure, Lease, OnDependencyFailure, Phase, Policy, Retry, State, Stop, Task, Text, Tier, Wait,
 };
@@ -42,6 +43,29 @@ proptest! {
     }
 
     #[test]
+    fn a_session_survives_its_bytes(session in session()) {
+        let mut body = Vec::new();
+        encode_session_body(&session, &mut body);
+        prop_assert_eq!(decode_session_body(session.id, session.key.clone(), &body), Some(session));
+    }
+
+    #[test]
+    fn a_message_survives_its_bytes(message in message()) {
+        let mut body = Vec::new();
+        encode_message_body(&message, &mut body);
+        let place = MessagePlace { task: message.task, task_seq: message.task_seq, n: message.n };
+        prop_assert_eq!(decode_message_body(place, &body), Some(message));
+    }
+
+    #[test]
+    fn cut_sessions_are_refused(session in session(), cut in any::<prop::sample::Index>()) {
+        let mut body = Vec::new();
+        encode_session_body(&session, &mut body);
+        body.truncate(cut.index(body.len()));
+        prop_assert_eq!(decode_session_body(session.id, session.key, &body), None);
+    }
+
+    #[test]
     fn a_row_key_survives_its_bytes(agent in name(), lane in name(), kind in name(), tier in tier()) {
         let mut key = fixture::key(&agent);
         (key.lane, key.shape.kind, key.tier) = (lane, kind, tier);
@@ -62,6 +86,8 @@ proptest! {
         let _ = decode_answer(&bytes);
         let _ = decode_happenings(&bytes);
         let _ = decode_row_key(&bytes);
+        let _ = decode_session_body(SessionId(1), "key".into(), &bytes);
+        let _ = decode_message_body(MessagePlace { task: TaskId(1), task_seq: 1, n: 1 }, &bytes);
     }
 
     #[test]
@@ -87,6 +113,126 @@ fn the_usual_task_is_small() {
     let mut body = Vec::new();
     encode_task_body(&fixture::ended(1_700_000_000_500, fixture::task(1)), &mut body);
     assert!(body.len() <= 24, "{} bytes", body.len());
+}
+
+#[test]
+fn a_usual_member_and_its_session_are_small() {
+    let (mut plain, mut body) = (Vec::new(), Vec::new());
+    let task = fixture::ended(1_700_000_000_500, fixture::task(101));
+    encode_task_body(&task, &mut plain);
+    encode_task_body(&fixture::seated(0, task), &mut body);
+    // One byte more of flags, one of the member's own, its session, its number in line.
+    assert!(body.len() <= plain.len() + 5, "{} bytes more", body.len() - plain.len());
+    let session = Session { created_at: 1_700_000_000_000, last_at: 1_700_000_000_500, ..fixture::session(1) };
+    encode_session_body(&session, &mut body);
+    assert!(body.len() <= 28, "{} bytes", body.len());
+}
+
+/// Written by version 0.1, before there were sessions. They must be read for ever, and what has no session is written
+/// as it was then.
+#[test]
+fn bodies_of_the_first_version_are_read_and_written_as_they_were() {
+    let lease = Lease { worker: WorkerId(9), token: Token(u64::MAX - 3), order: 4, since_ms: 77, stop: None };
+    let in_state = |state, seq| fixture::in_state(state, fixture::task(seq));
+    for (task, hex) in [
+        (fixture::task(1), "010205000100"),
+        (in_state(State::Running(lease), 2), "010400000000000000000000000000000009fcffffffffffffff044d00000200"),
+        (fixture::ended(3, fixture::task(3)), "010540030000"),
+        (in_state(State::Waiting(Wait::BatchPlace), 4), "010001000400"),
+        (in_state(State::Scheduled(Delay::Backoff(8)), 5), "01010108000500"),
+        (first_version_task(lease), FIRST_VERSION_TASK),
+    ] {
+        let mut body = Vec::new();
+        encode_task_body(&task, &mut body);
+        assert_eq!(to_hex(&body), hex);
+        assert_eq!(decode_task_body(TaskColumns::of(&task), &from_hex(hex)), Some(task));
+    }
+}
+
+#[test]
+fn happenings_of_the_first_version_are_read_and_written_as_they_were() {
+    let batch = fixture::batch(fixture::batch_id(1));
+    let Happening { subject: Subject::Task(facts), .. } =
+        fixture::happening(HappeningKind::TaskCreated, &fixture::task(1))
+    else {
+        panic!("it tells of a task");
+    };
+    let failed = TaskFacts { class: Some(Class::Lost), reason: "gone".into(), batch: Some(batch.id), ..facts.clone() };
+    let worker = Subject::Worker { worker: WorkerId(9), name: "box".into() };
+    let happenings: Vec<Happening> = [
+        (HappeningKind::TaskCreated, Subject::Task(facts)),
+        (HappeningKind::TaskFailed, Subject::Task(failed)),
+        (HappeningKind::BatchFinished, Subject::Batch(Box::new(batch))),
+        (HappeningKind::WorkerJoined, worker),
+        (HappeningKind::ConfigChanged, Subject::Config),
+    ]
+    .into_iter()
+    .zip(1..)
+    .map(|((kind, subject), at_ms)| Happening { kind, at_ms, subject })
+    .collect();
+    let mut bytes = Vec::new();
+    encode_happenings(&happenings, &mut bytes);
+    assert_eq!(to_hex(&bytes), FIRST_VERSION_HAPPENINGS);
+    assert_eq!(decode_happenings(&from_hex(FIRST_VERSION_HAPPENINGS)), Some(happenings));
+}
+
+const FIRST_VERSION_TASK: &str = "010400000000000000000000000000000009fcffffffffffffff044d02ff7f80d095ffbc31fd9fabfef962\
+    80a0b787e905020406080a0c0d0e0f10110409080706052102070302ffffffffffffffffffffffffffffffff1173746f7070696e673a2074696d\
+    656f7574030bc3bc6265726c617374657400010280d095ffbc31";
+
+const FIRST_VERSION_HAPPENINGS: &str = "010500020044000000000000000000000000000003e90203616461046d61696e046e6f6f700003\
+    0702007b00000000000000000000000000001389000204676f6e65030a02010000000000000000000000000000138901020301000001010a0c02\
+    020000000000000000000000000000000903626f780b0203";
+
+/// Every field that the first version knew has a value that its default has not.
+fn first_version_task(lease: Lease) -> Task {
+    let retry =
+        Retry { max_retries: 9, backoff_ms: 8, multiplier_milli: 7, backoff_ms_max: 6, jitter_milli: 5, on: 0b10_0001 };
+    let mut task = Task {
+        rank: -7,
+        batch: Some(fixture::batch_id(1)),
+        policy: Policy {
+            timeout_ms: 4,
+            retry,
+            on_dependency_failure: OnDependencyFailure::Run,
+            preemptible: true,
+            stall_ms: Some(3),
+            ttl_ms: Some(2),
+            takes_input: false,
+        },
+        state: State::Running(Lease { stop: Some(Stop::Timeout), ..lease }),
+        reason: "stopping: timeout".into(),
+        attempt: 11,
+        n_runs: 12,
+        retries_used: 13,
+        n_lost: 14,
+        n_quota: 15,
+        n_preempted: 16,
+        n_deps_open: 17,
+        has_children: true,
+        has_place: true,
+        error: Some(Box::new(Failure { class: Class::Quota, message: "überlastet".into() })),
+        worker: Some(WorkerId(u128::MAX)),
+        created_at: 1_700_000_000_000,
+        run_at: Some(1),
+        deadline: Some(1_800_000_000_000),
+        dependency_deadline: Some(1_700_000_000_001),
+        queued_at: Some(1_700_000_000_002),
+        assigned_at: Some(1_700_000_000_003),
+        started_at: Some(1_700_000_000_004),
+        finished_at: Some(1_700_000_000_005),
+        ..fixture::task(6)
+    };
+    task.trail.push(Step { kind: StepKind::Created, detail: 1, attempt: 2, at_ms: 1_700_000_000_000 });
+    task
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(hex: &str) -> Vec<u8> {
+    (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect()
 }
 
 fn tier() -> impl Strategy<Value = Tier> {
@@ -125,8 +271,10 @@ fn state() -> impl Strategy<Value = State> {
     prop_oneof![
         Just(State::Waiting(Wait::Dependencies)),
         Just(State::Waiting(Wait::BatchPlace)),
+        Just(State::Waiting(Wait::Seat)),
         moment().prop_map(|at| State::Scheduled(Delay::Until(at))),
         moment().prop_map(|at| State::Scheduled(Delay::Backoff(at))),
+        moment().prop_map(|at| State::Scheduled(Delay::Debounce(at))),
         moment().prop_map(|since_ms| State::Queued { since_ms }),
         lease().prop_map(State::Assigned),
         lease().prop_map(State::Running),
@@ -150,17 +298,111 @@ fn policy() -> impl Strategy<Value = Policy> {
     );
     let on_failure =
         prop::sample::select(vec![OnDependencyFailure::Cancel, OnDependencyFailure::Fail, OnDependencyFailure::Run]);
-    let own = (any::<u64>(), retry, on_failure, any::<bool>(), of(any::<u64>()), of(any::<u64>())).prop_map(
-        |(timeout_ms, retry, on_dependency_failure, preemptible, stall_ms, ttl_ms)| Policy {
+    let own = (any::<u64>(), retry, on_failure, any::<[bool; 2]>(), of(any::<u64>()), of(any::<u64>())).prop_map(
+        |(timeout_ms, retry, on_dependency_failure, [preemptible, takes_input], stall_ms, ttl_ms)| Policy {
             timeout_ms,
             retry,
             on_dependency_failure,
             preemptible,
             stall_ms,
             ttl_ms,
+            takes_input,
         },
     );
     prop_oneof![Just(Policy::default()), own]
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop::sample::select(Mode::ALL.to_vec())
+}
+
+/// Zero as often as not: it is what a flag stands for.
+fn count() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), any::<u64>()]
+}
+
+fn member() -> impl Strategy<Value = Member> {
+    let counts = prop::array::uniform7(count());
+    (any::<u64>(), any::<[bool; 2]>(), prop_oneof![Just(0), any::<u32>()], counts, of(mode())).prop_map(
+        |(session, [seated, gathers], n_merged, counts, as_mode)| {
+            let [line, merged_bytes, debounced_until, gathers_until, from, to, _] = counts;
+            Member {
+                session: SessionId(session),
+                line,
+                seated,
+                gathers,
+                n_merged,
+                merged_bytes,
+                debounced_until,
+                gathers_until,
+                told: (from, to),
+                as_mode,
+            }
+        },
+    )
+}
+
+fn usage() -> impl Strategy<Value = Usage> {
+    prop::array::uniform4(of(any::<u64>())).prop_map(|tokens| {
+        let [input_tokens, output_tokens, context_tokens, context_window] = tokens;
+        Usage { input_tokens, output_tokens, context_tokens, context_window }
+    })
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let overflow = of(prop::sample::select(Overflow::ALL.to_vec()));
+    let numbers = (of(any::<u32>()), of(any::<u32>()), of(any::<u64>()), of(any::<u64>()));
+    (of(mode()), overflow, numbers).prop_map(|(mode, overflow, (cap, max_concurrent, debounce_ms, wait_ms_max))| {
+        Settings { mode, cap, overflow, debounce_ms, wait_ms_max, max_concurrent }
+    })
+}
+
+fn session() -> impl Strategy<Value = Session> {
+    let names = (any::<u64>(), "(|.{0,20})", name(), settings());
+    let numbers = (any::<[u32; 5]>(), prop_oneof![Just(0), any::<u32>()], prop::array::uniform8(count()));
+    let context = of((any::<u64>(), any::<u64>()).prop_map(|(tokens, window)| Context { tokens, window }));
+    let rest = (any::<bool>(), of(moment()), context, of(any::<u128>()), moment(), moment());
+    (names, numbers, rest).prop_map(|((id, key, lane, own), (n, generation, counts), rest)| {
+        let (is_draining, cutoff, context, gatherer, created_at, last_at) = rest;
+        Session {
+            id: SessionId(id),
+            key: key.into(),
+            own,
+            lane,
+            generation,
+            reset_seq: counts[0],
+            stopped_seq: counts[1],
+            stopped_line: counts[2],
+            is_draining,
+            cutoff,
+            context,
+            n_live: n[0],
+            n_held: n[1],
+            n_seated: n[2],
+            n_line: n[3],
+            n_debouncing: n[4],
+            next_line: counts[3],
+            gatherer: gatherer.map(TaskId),
+            n_dropped: counts[4],
+            n_told: counts[5],
+            live_from: counts[6],
+            n_messages: counts[7],
+            created_at,
+            last_at,
+        }
+    })
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let place = (any::<u128>(), any::<u64>(), any::<u32>());
+    (place, moment(), of(moment()), of(name())).prop_map(|((task, task_seq, n), at_ms, sent_at, key)| Message {
+        task: TaskId(task),
+        task_seq,
+        n,
+        at_ms,
+        sent_at,
+        key,
+    })
 }
 
 fn trail() -> impl Strategy<Value = Trail> {
@@ -180,9 +422,11 @@ fn task() -> impl Strategy<Value = Task> {
     let counters = (prop_oneof![Just([0; 6]), any::<[u32; 6]>()], any::<[bool; 2]>());
     let error = of((class(), text()).prop_map(|(class, message)| Box::new(Failure { class, message })));
     let texts = (text(), error, of(any::<u128>()), trail());
+    let of_session = (of(member()), of(any::<u128>()), of(usage().prop_map(Box::new)));
     let moments = (moment(), prop::array::uniform7(of(moment())));
-    (columns, policy(), state(), counters, texts, moments).prop_map(
-        |(columns, policy, state, (counters, flags), (reason, error, worker, trail), (created_at, moments))| {
+    (columns, policy(), state(), counters, texts, moments, of_session).prop_map(
+        |(columns, policy, state, (counters, flags), texts, (created_at, moments), (member, steers, usage))| {
+            let (reason, error, worker, trail) = texts;
             let (id, seq, flow, rank, batch, attempt) = columns;
             Task {
                 id: TaskId(id),
@@ -190,6 +434,8 @@ fn task() -> impl Strategy<Value = Task> {
                 flow: FlowId(flow),
                 rank,
                 batch: batch.map(BatchId),
+                member,
+                steers: steers.map(TaskId),
                 policy,
                 state,
                 reason,
@@ -203,6 +449,7 @@ fn task() -> impl Strategy<Value = Task> {
                 has_children: flags[0],
                 has_place: flags[1],
                 error,
+                usage,
                 worker: worker.map(WorkerId),
                 created_at,
                 run_at: moments[0],
@@ -246,15 +493,16 @@ fn answer() -> impl Strategy<Value = FirstAnswer> {
 /// Few different values, so that neighbours are often alike.
 fn facts() -> impl Strategy<Value = TaskFacts> {
     let names = ("[ab]", "[ab]", "[ab]", tier());
-    let rest = (of(0..2_u128), any::<u32>(), of(class()), text(), of(any::<u64>()));
+    let rest = (of(0..2_u128), of("(|[ab])"), any::<u32>(), of(class()), text(), of(any::<u64>()));
     (0..3_u128, names, rest).prop_map(
-        |(task, (agent, lane, kind, tier), (batch, attempt, class, reason, elapsed_ms))| TaskFacts {
+        |(task, (agent, lane, kind, tier), (batch, session, attempt, class, reason, elapsed_ms))| TaskFacts {
             task: TaskId(task),
             agent: agent.into(),
             lane: lane.into(),
             kind: kind.into(),
             tier,
             batch: batch.map(BatchId),
+            session: session.map(Name::from),
             attempt,
             class,
             reason,
@@ -268,6 +516,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         5 => facts().prop_map(Subject::Task),
         1 => batch().prop_map(|batch| Subject::Batch(Box::new(batch))),
         1 => (any::<u128>(), name()).prop_map(|(worker, name)| Subject::Worker { worker: WorkerId(worker), name }),
+        1 => session().prop_map(|session| Subject::Session(Box::new(session))),
         1 => Just(Subject::Config),
     ];
     (prop::sample::select(HappeningKind::ALL.to_vec()), moment(), subject)

@@ -7,15 +7,16 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 use runyard_core::batch::Batch;
-use runyard_core::event::{Due, FirstAnswer, HappeningKind, ParentEnd, Release, Rest};
+use runyard_core::event::{Due, FirstAnswer, Happening, HappeningKind, ParentEnd, Release, Rest, StopWhy, Subject};
 use runyard_core::hash::mix;
 use runyard_core::ids::{BatchId, FlowId, TaskId};
 use runyard_core::now::{Clock, Now};
+use runyard_core::session::{Member, Session, SessionId};
 use runyard_core::task::{Delay, Phase, Policy, State, Task, Tier, Wait};
-use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, Insert, Meta, Needs, Update, WriteSet};
+use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, Insert, Meta, Needs, SessionDrop, Update, WriteSet};
 use runyard_store::memory::MemoryStore;
 use runyard_store::sqlite::{Durability, Options, SqliteStore};
-use runyard_store::store::{Error, Filter, FlowWant, Purge, Reader, Store};
+use runyard_store::store::{Error, Filter, FlowWant, Purge, Reader, SessionFilter, Store};
 use runyard_store::suite::fixture;
 use tempfile::TempDir;
 
@@ -42,16 +43,29 @@ struct Lockstep {
     /// What the writer believes, as a core would.
     tasks: BTreeMap<u64, Task>,
     batches: BTreeMap<BatchId, Batch>,
+    sessions: BTreeMap<SessionId, Session>,
     n_keys: u64,
+    n_messages: u32,
+    n_drops: u64,
 }
 
 impl Lockstep {
     fn new(seed: u64) -> Lockstep {
         let dir = tempfile::tempdir().unwrap();
         let (sqlite, memory) = (Some(open(&dir)), MemoryStore::new());
-        let (tasks, batches) = (BTreeMap::new(), BTreeMap::new());
-        let mut lockstep =
-            Lockstep { dice: Dice(mix(seed)), dir, memory, sqlite, meta: Meta::default(), tasks, batches, n_keys: 0 };
+        let mut lockstep = Lockstep {
+            dice: Dice(mix(seed)),
+            dir,
+            memory,
+            sqlite,
+            meta: Meta::default(),
+            tasks: BTreeMap::new(),
+            batches: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            n_keys: 0,
+            n_messages: 0,
+            n_drops: 0,
+        };
         lockstep.meta.now.wall_ms = 1000;
         lockstep.reload();
         lockstep
@@ -107,6 +121,9 @@ impl Lockstep {
         for batch in writes.batches_added.iter().map(|(batch, _)| batch).chain(&writes.batches_put) {
             self.batches.insert(batch.id, batch.clone());
         }
+        for session in writes.sessions_added.iter().chain(&writes.sessions_put) {
+            self.sessions.insert(session.id, session.clone());
+        }
     }
 
     /// A commit with one thing wrong in it.
@@ -115,7 +132,8 @@ impl Lockstep {
         let mut writes = self.writes();
         (self.meta, self.n_keys) = (meta, n_keys);
         let known = self.some_task();
-        match (self.dice.below(3), known) {
+        match (self.dice.below(4), known) {
+            (3, _) if !self.sessions.is_empty() => writes.sessions_added.extend(self.some_session()),
             (0, Some(task)) => writes.inserts.push(fixture::insert(task)),
             (1, Some(task)) => {
                 // Far from what another update of the same row in this commit could have made of it.
@@ -140,22 +158,21 @@ impl Lockstep {
             limit: 1 + self.dice.below(7) as usize,
         };
         let now = Now { wall_ms: self.meta.now.wall_ms, steady_ms: 0 };
+        // A driver may walk through its sessions some at a time: after so many purges it has been all around.
+        let n_purges = self.sessions.len() / purge.limit + 2;
         let gone = self.both("purge", |store| {
             let mut gone = Vec::new();
-            for _ in 0..fixture::CHUNKS_MAX {
-                let purged = store.purge(now, &purge).unwrap();
-                gone.extend(purged.tasks);
-                if purged.rest == Rest::Done {
-                    gone.sort();
-                    return gone;
-                }
+            for _ in 0..n_purges {
+                gone.extend(purged_to_the_end(store, now, &purge));
             }
-            panic!("the purge does not end");
+            gone.sort();
+            gone
         });
         self.tasks.retain(|_, task| !gone.contains(&task.id));
         // A batch that went cannot be changed any more.
         let memory = self.memory.reader();
         self.batches.retain(|&id, _| memory.batch(id).unwrap().is_some());
+        self.sessions.retain(|_, session| memory.session(&session.key).unwrap().is_some());
     }
 
     fn writes(&mut self) -> WriteSet {
@@ -164,14 +181,19 @@ impl Lockstep {
             let id = BatchId(u128::from(self.dice.next()));
             writes.batches_added.push((fixture::batch(id), fixture::blob("batch spec")));
         }
+        if self.dice.one_in(3) {
+            writes.sessions_added.push(self.new_session());
+        }
         for _ in 0..self.dice.below(6) {
-            let insert = self.insert(&writes.batches_added);
+            let mut insert = self.insert(&writes.batches_added);
+            insert.task.member = self.new_member(&writes.sessions_added);
             writes.inserts.push(insert);
         }
         for task in self.some_tasks(5) {
             writes.updates.push(self.update(task));
         }
         self.write_links(&mut writes);
+        self.write_sessions(&mut writes);
         self.write_rest(&mut writes);
         writes.meta = self.meta;
         writes
@@ -201,7 +223,8 @@ impl Lockstep {
 
     fn update(&mut self, task: Task) -> Update {
         let from = (task.phase(), task.attempt);
-        let mut task = Task { state: self.state(), ..task };
+        let member = task.member.map(|member| self.moved(member));
+        let mut task = Task { state: self.state(), member, ..task };
         task.attempt += self.dice.below(2) as u32;
         task.reason = if self.dice.one_in(3) { "because".into() } else { "".into() };
         let mut key = None;
@@ -221,7 +244,9 @@ impl Lockstep {
     }
 
     fn state(&mut self) -> State {
-        match self.dice.below(12) {
+        match self.dice.below(14) {
+            12 => State::Waiting(Wait::Seat),
+            13 => State::Scheduled(Delay::Debounce(self.dice.below(9000))),
             0 => State::Waiting(Wait::Dependencies),
             1 => State::Waiting(Wait::BatchPlace),
             2 => State::Scheduled(Delay::Until(self.dice.below(9000))),
@@ -256,6 +281,65 @@ impl Lockstep {
             let releases = if add { &mut writes.releases_added } else { &mut writes.releases_removed };
             releases.push(release);
         }
+    }
+
+    fn new_session(&mut self) -> Session {
+        let id = SessionId(self.meta.next_seq);
+        self.meta.next_seq += 1;
+        // The id in the key: a key is never used again, so no refused commit can be in the way.
+        let key = format!("{} {}", ["chat", "mail"][self.dice.below(2) as usize], id.0);
+        let new = Session::new(id, key.into(), "main".into(), self.meta.now.wall_ms);
+        Session { n_live: self.dice.below(2) as u32, live_from: 0, ..new }
+    }
+
+    fn new_member(&mut self, new: &[Session]) -> Option<Member> {
+        let session = new.first().map(|session| session.id).or_else(|| self.some_session().map(|session| session.id));
+        session.filter(|_| !self.dice.one_in(3)).map(|session| self.moved(Member::new(session)))
+    }
+
+    /// To another place in the line, to a seat, or out of the line.
+    fn moved(&mut self, member: Member) -> Member {
+        Member { line: self.dice.below(4), seated: self.dice.one_in(3), ..member }
+    }
+
+    fn write_sessions(&mut self, writes: &mut WriteSet) {
+        if let Some(session) = self.some_session() {
+            let (n_live, last_at) = (self.dice.below(2) as u32, self.meta.now.wall_ms);
+            writes.sessions_put.push(Session { n_live, last_at, ..session });
+        }
+        for task in self.some_tasks(3) {
+            let Some(member) = task.member else { continue };
+            self.n_messages += 1;
+            writes.messages_added.push(fixture::message(&task, self.n_messages));
+            if self.dice.one_in(2) {
+                self.n_drops += 1;
+                let (session, n) = (member.session, self.n_drops);
+                writes.drops_added.push(SessionDrop { session, n, task: task.id, task_seq: task.seq });
+            }
+            let release = self.release_of(member.session);
+            let add = self.dice.one_in(2);
+            let releases = if add { &mut writes.releases_added } else { &mut writes.releases_removed };
+            releases.push(release);
+        }
+    }
+
+    fn release_of(&mut self, session: SessionId) -> Release {
+        let before = self.meta.next_seq - self.dice.below(2);
+        match self.dice.below(5) {
+            0 => Release::SessionSeat { session },
+            1 => Release::SessionOverflow { session },
+            2 => Release::SessionShrink { session },
+            3 => Release::SessionReview { after: session },
+            _ => {
+                let why = StopWhy::ALL[self.dice.below(3) as usize];
+                Release::SessionStop { session, before, from: self.dice.below(before + 1), why }
+            }
+        }
+    }
+
+    fn some_session(&mut self) -> Option<Session> {
+        let n = self.sessions.len() as u64;
+        if n == 0 { None } else { self.sessions.values().nth(self.dice.below(n) as usize).cloned() }
     }
 
     fn write_rest(&mut self, writes: &mut WriteSet) {
@@ -294,6 +378,11 @@ impl Lockstep {
         let tasks = writes.inserts.iter().map(|insert| &insert.task).chain(writes.updates.iter().map(|u| &u.task));
         let kind = HappeningKind::ALL[self.dice.below(10) as usize];
         writes.happenings = tasks.map(|task| fixture::happening(kind, task)).collect();
+        writes.happenings.extend(writes.sessions_put.iter().map(|session| Happening {
+            kind: HappeningKind::SessionChanged,
+            at_ms: session.last_at,
+            subject: Subject::Session(Box::new(session.clone())),
+        }));
     }
 
     fn some_task(&mut self) -> Option<Task> {
@@ -321,6 +410,7 @@ impl Lockstep {
         self.compare_flows();
         self.compare_dues();
         self.compare_releases();
+        self.compare_sessions();
         self.compare_lists();
         self.compare_documents();
     }
@@ -331,9 +421,16 @@ impl Lockstep {
             let any = FirstAnswer::Task { id: TaskId(0), phase: Phase::Queued };
             fixture::idempotency(&format!("key {n}"), any, 0).key
         });
-        let needs =
-            Needs { tasks: tasks.clone(), batches: self.batches.keys().copied().collect(), keys: keys.collect() };
+        let needs = Needs {
+            tasks: tasks.clone(),
+            batches: self.batches.keys().copied().collect(),
+            sessions: self.sessions.keys().copied().collect(),
+            session_keys: self.sessions.values().map(|session| session.key.clone()).collect(),
+            keys: keys.collect(),
+        };
         let rows = self.both("fetch", |store| store.fetch(&needs).unwrap());
+        let sessions: Vec<Session> = self.sessions.values().chain(self.sessions.values()).cloned().collect();
+        assert_eq!(rows.sessions, sessions, "both agree, and not with what was written");
         let known: Vec<Task> = self.tasks.values().cloned().collect();
         assert_eq!(rows.tasks, known, "both agree, and not with what was written");
         self.both("specs", |store| store.specs(&tasks).unwrap());
@@ -371,10 +468,40 @@ impl Lockstep {
         let mut releases: Vec<Release> =
             parents.map(|parent| Release::Parent { parent, ended: ParentEnd::Well }).collect();
         releases.extend(self.batches.keys().map(|&batch| Release::BatchPlace { batch }));
+        for session in self.sessions.keys().copied().collect::<Vec<_>>() {
+            releases.push(self.release_of(session));
+            releases.push(Release::SessionSeat { session });
+        }
         let limit = self.dice.below(5) as usize;
         for release in releases {
             self.both("released", |store| store.released(&release, limit).unwrap());
         }
+    }
+
+    fn compare_sessions(&mut self) {
+        let after = self.some_session().map_or(SessionId(0), |session| session.id);
+        let (from, to) = (self.dice.below(9), self.dice.below(self.n_drops + 2));
+        let limit = 1 + self.dice.below(5) as usize;
+        let tasks: Vec<TaskId> = self.tasks.values().map(|task| task.id).collect();
+        let sessions: Vec<SessionId> = self.sessions.keys().copied().collect();
+        self.both("sessions", |store| {
+            let merged: Vec<_> = tasks.iter().map(|&task| store.merged(task).unwrap()).collect();
+            let dropped: Vec<_> = sessions.iter().map(|&id| store.dropped(id, from, to).unwrap()).collect();
+            (store.sessions_after(after, limit).unwrap(), merged, dropped)
+        });
+        let filter = SessionFilter { prefix: self.dice.one_in(2).then(|| "chat".into()), busy: self.dice.one_in(2) };
+        self.both_readers(&format!("list {filter:?}"), |reader| {
+            let messages: Vec<_> = tasks.iter().map(|&task| reader.messages(task).unwrap()).collect();
+            let (mut sessions, mut after) = (Vec::new(), None);
+            loop {
+                let page = reader.sessions(&filter, after, limit).unwrap();
+                sessions.extend(page.items);
+                after = page.next;
+                if after.is_none() {
+                    return (sessions, messages);
+                }
+            }
+        });
     }
 
     fn compare_lists(&mut self) {
@@ -408,6 +535,7 @@ impl Lockstep {
             kind: self.dice.one_in(8).then(|| "noop".into()),
             tier: self.dice.one_in(4).then_some(Tier::Normal),
             batch: self.some_batch().filter(|_| self.dice.one_in(2)).map(|batch| batch.id),
+            session: self.some_session().filter(|_| self.dice.one_in(4)).map(|session| session.key),
             created_after: self.dice.one_in(4).then(|| now.saturating_sub(self.dice.below(5000))),
             created_before: self.dice.one_in(4).then(|| now.saturating_sub(self.dice.below(5000))),
         }
@@ -453,4 +581,16 @@ impl Dice {
     fn some(&mut self, below: u64) -> Option<u64> {
         self.one_in(2).then(|| self.below(below))
     }
+}
+
+fn purged_to_the_end(store: &mut dyn Store, now: Now, purge: &Purge) -> Vec<TaskId> {
+    let mut gone = Vec::new();
+    for _ in 0..fixture::CHUNKS_MAX {
+        let purged = store.purge(now, purge).unwrap();
+        gone.extend(purged.tasks);
+        if purged.rest == Rest::Done {
+            return gone;
+        }
+    }
+    panic!("the purge does not end");
 }

@@ -4,11 +4,15 @@
 
 use std::path::Path;
 
+use runyard_core::event::{ParentEnd, Release};
+use runyard_core::task::{State, Wait};
 use runyard_core::write::WriteSet;
 use runyard_store::sqlite::{Durability, Options, SqliteStore};
-use runyard_store::store::{Error, Filter, Store};
+use runyard_store::store::{Error, Filter, Purge, SessionFilter, Store};
 use runyard_store::suite::Harness;
-use runyard_store::suite::fixture::{Fixture, blob, id, insert, task};
+use runyard_store::suite::fixture::{
+    Fixture, KEEP, batch_id, blob, ended, id, in_line, in_state, insert, lease, member, session, session_id, task,
+};
 use tempfile::TempDir;
 
 #[derive(Default)]
@@ -62,6 +66,68 @@ fn data_of_a_later_version_is_refused() {
     let refused = SqliteStore::open(&path, Options::default()).err().unwrap();
     assert!(matches!(refused, Error::TooNew { found: 99, .. }), "{refused}");
 }
+
+/// A database as version 0.1 left it, before there were sessions: its rows are in bytes of that version.
+#[test]
+fn data_of_the_first_version_is_brought_up_to_date() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("runyard.db");
+    let db = rusqlite::Connection::open(&path).unwrap();
+    db.execute_batch(include_str!("../src/sqlite/migrations/0001_first.sql")).unwrap();
+    db.execute_batch(FIRST_VERSION_ROWS).unwrap();
+    drop(db);
+    let mut fixture = Fixture::new(Box::new(open(dir.path())));
+    let running = in_state(State::Running(lease()), task(2));
+    let waiting = in_state(State::Waiting(Wait::BatchPlace), member(batch_id(1), task(4)));
+    for old in [task(1), running.clone(), ended(3, task(3)), waiting.clone()] {
+        assert_eq!(fixture.task(old.id), old);
+    }
+    assert_eq!(fixture.doc(id(1)).and_then(|doc| doc.spec), Some(blob("spec of 1")));
+    let loaded = fixture.store.load(1).unwrap();
+    assert_eq!((loaded.meta.epoch, loaded.meta.next_seq, loaded.meta.salt), (6, 5, 7));
+    assert_eq!((loaded.held, loaded.sessions), (vec![running], vec![]));
+    let place = Release::BatchPlace { batch: batch_id(1) };
+    assert_eq!(loaded.releases, [Release::Parent { parent: id(3), ended: ParentEnd::Well }, place]);
+    assert_eq!(fixture.store.released(&place, 9).unwrap(), [waiting]);
+
+    // And it goes on from there: old tasks end, new ones have sessions.
+    fixture.meta.epoch = loaded.meta.epoch;
+    fixture.update(ended(9, task(1)));
+    fixture.commit(WriteSet {
+        inserts: vec![insert(in_line(1, 1, task(5)))],
+        sessions_added: vec![session(1)],
+        ..WriteSet::default()
+    });
+    drop(fixture);
+    let mut fixture = Fixture::new(Box::new(open(dir.path())));
+    let seat = Release::SessionSeat { session: session_id(1) };
+    assert_eq!(fixture.store.released(&seat, 9).unwrap(), [in_line(1, 1, task(5))]);
+    assert_eq!(fixture.task(id(1)), ended(9, task(1)));
+    assert_eq!(fixture.purge(1000, &Purge { retention_ms: 0, ..KEEP }), [id(1)], "the other parent is being released");
+}
+
+/// What `migrate` recorded, and rows as their first version encoded them.
+const FIRST_VERSION_ROWS: &str = "
+    PRAGMA application_id = 1383427705;
+    PRAGMA user_version = 1;
+    CREATE TABLE migrations(version INTEGER PRIMARY KEY, checksum INTEGER NOT NULL);
+    INSERT INTO migrations VALUES (1, 4503394610315146582);
+    UPDATE meta SET epoch = 4, next_seq = 5, next_flow = 2, wall_ms = 100, steady_ms = 50, salt = 7;
+    INSERT INTO tasks(seq, id, flow, rank, phase, attempt, created_at, batch, key, body) VALUES
+        (1, X'000000000000000000000000000003E9', 1, 0, 2, 0, 1, NULL,
+         X'0203616461046D61696E046E6F6F70', X'010205000100'),
+        (2, X'000000000000000000000000000003EA', 1, 0, 4, 0, 2, NULL,
+         X'0203616461046D61696E046E6F6F70', X'010400000000000000000000000000000009FCFFFFFFFFFFFFFF044D00000200'),
+        (3, X'000000000000000000000000000003EB', 1, 0, 5, 0, 3, NULL,
+         X'0203616461046D61696E046E6F6F70', X'010540030000'),
+        (4, X'000000000000000000000000000003EC', 1, 0, 0, 0, 4, X'00000000000000000000000000001389',
+         X'0203616461046D61696E046E6F6F70', X'010001000400');
+    INSERT INTO specs VALUES (1, CAST('spec of 1' AS BLOB));
+    INSERT INTO flows VALUES (1, X'010203616461046D61696E046E6F6F700000000000000000', 1, 3);
+    INSERT INTO batches VALUES (X'00000000000000000000000000001389', NULL, X'0101020301000001010A');
+    INSERT INTO releases VALUES (0, X'000000000000000000000000000003EB', 0);
+    INSERT INTO releases VALUES (1, X'00000000000000000000000000001389', 0);
+";
 
 #[test]
 fn a_file_that_is_no_database_is_refused() {
@@ -189,4 +255,17 @@ fn a_filtered_page_looks_at_a_bounded_number_of_rows() {
     assert_eq!(first.next, Some(5000));
     let second = fixture.reader().tasks(&filter, first.next, 10).unwrap();
     assert_eq!(second.next, None);
+}
+
+#[test]
+fn a_page_of_sessions_looks_at_a_bounded_number_of_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::new(Box::new(open(dir.path())));
+    let sessions_added = (0..25_000).map(session).collect();
+    fixture.commit(WriteSet { sessions_added, ..WriteSet::default() });
+    let filter = SessionFilter { prefix: Some("nobody".into()), busy: false };
+    let first = fixture.reader().sessions(&filter, None, 10).unwrap();
+    assert!(first.items.is_empty());
+    assert_eq!(first.next, Some(session_id(5000)));
+    assert_eq!(fixture.reader().sessions(&filter, first.next, 10).unwrap().next, None);
 }

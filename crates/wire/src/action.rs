@@ -82,6 +82,9 @@ pub struct CancelFilter {
     /// Tasks of this batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batch: Option<Id>,
+    /// Tasks of this session.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// For people; shown with each task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,

@@ -67,7 +67,7 @@ pub struct LaneView {
     pub running: u64,
     /// Ready.
     pub queued: u64,
-    /// For dependencies, a place in a batch, or a time.
+    /// For dependencies, a turn in a session, a place in a batch, or a time.
     pub waiting: u64,
 }
 

@@ -29,7 +29,7 @@ pub struct ExplainView {
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GateView {
-    /// `global`, `agent`, `lane`, `kind`, `gate`, `worker`, `dependencies`, `time`, `batch` or `order`.
+    /// `global`, `agent`, `lane`, `kind`, `gate`, `worker`, `dependencies`, `time`, `session`, `batch` or `order`.
     pub kind: String,
     /// Which one: the agent's name, the lane in force, and so on.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -21,6 +21,7 @@ mod control;
 mod event;
 mod explain;
 mod problem;
+mod session;
 mod stats;
 
 pub use action::{CancelAnswer, CancelFilter, CancelManyAnswer, CancelRequest, ChangeRequest, ListPage};
@@ -36,10 +37,14 @@ pub use json::Json;
 pub use parse::{ParseError, parse};
 pub use parts::{Dependency, Limits, Place, Resources, RetryRequest, RetrySpec};
 pub use problem::{PROBLEM_CONTENT_TYPE, Problem};
+pub use session::{
+    InputAnswer, InputRequest, MessageView, SessionContext, SessionCounts, SessionRequest, SessionRules,
+    SessionSettings, SessionStopAllAnswer, SessionStopAnswer, SessionView,
+};
 pub use stats::{AgentMetrics, Counts, LimitsView, MetricsView, QueueView, StatsView};
-pub use task::{ErrorView, Progress, StoredSpec, TaskRequest, TaskSpec, TaskStatus, TaskView};
+pub use task::{ErrorView, Progress, StoredSpec, TaskRequest, TaskSpec, TaskStatus, TaskView, UsageView};
 pub use timestamp::{BadTimestamp, Timestamp};
-pub use words::{BatchMode, Class, OnDependencyFailure, Priority, TaskState};
+pub use words::{BatchMode, Class, OnDependencyFailure, Priority, SessionDrop, SessionMode, TaskState};
 
 #[cfg(test)]
 mod tests {

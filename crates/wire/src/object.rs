@@ -52,13 +52,16 @@ mod tests {
         assert_eq!(refused::<BatchRequest>(r#"["all",null,null,null,null,null,null,[{"kind":"noop"}]]"#), "");
         assert_eq!(refused::<ChangeRequest>(r#"["high",7,null,null]"#), "");
         assert_eq!(refused::<CancelRequest>(r#"["why"]"#), "");
-        assert_eq!(refused::<CancelFilter>(r#"["a",[],null,null,null,null]"#), "");
+        assert_eq!(refused::<CancelFilter>(r#"["a",[],null,null,null,null,null]"#), "");
         assert_eq!(refused::<AgentPut>("[1,1,false,null]"), "");
         assert_eq!(refused::<LanePut>("[3,false]"), "");
         assert_eq!(refused::<DrainRequest>("[true]"), "");
         assert_eq!(refused::<KeyRequest>(r#"["k",["read"],null]"#), "");
         assert_eq!(refused::<BackupRequest>(r#"["copy.db"]"#), "");
         assert_eq!(refused::<ConfigPatch>("[]"), "");
+        assert_eq!(refused::<SessionSettings>(r#"["queue",1,"old",0,0,1]"#), "");
+        assert_eq!(refused::<SessionContext>("[1,2]"), "");
+        assert_eq!(refused::<InputRequest>(r#"["hello"]"#), "");
     }
 
     #[test]

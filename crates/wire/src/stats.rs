@@ -35,7 +35,7 @@ pub struct QueueView {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Counts {
-    /// For dependencies or a place in a batch.
+    /// For dependencies, a turn in a session, or a place in a batch.
     pub waiting: u64,
     /// For a time.
     pub scheduled: u64,

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::object::object;
 use crate::{
     Class, Dependency, Id, Json, Limits, OnDependencyFailure, Place, Priority, Resources, RetryRequest, RetrySpec,
-    TaskState, Timestamp,
+    SessionRequest, TaskState, Timestamp,
 };
 
 /// One unit of work to be done. Only `kind` is required; in a batch it may come from the batch's defaults.
@@ -27,10 +27,10 @@ pub struct TaskRequest {
     /// The pool it runs in (default `main`). A lane that is not configured falls back to `main`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lane: Option<String>,
-    /// An ordered stream this task belongs to: a key, or an object with its settings. Not supported yet.
+    /// The ordered stream this task belongs to: a key, or an object with its settings.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub session: Option<Json>,
-    /// When the sender sent it; kept with the task.
+    pub session: Option<SessionRequest>,
+    /// When the sender sent it. A message sent before its session was last stopped is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
     /// Compared across all agents (default `normal`).
@@ -155,6 +155,9 @@ pub struct TaskSpec {
     pub agent: String,
     /// The lane it asked for; see `laneInForce`.
     pub lane: String,
+    /// The key of its session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
     /// When the sender sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
@@ -248,6 +251,16 @@ pub struct TaskStatus {
     /// The task this one repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<Id>,
+    /// Messages it carries beyond its own; see `/v1/tasks/{id}/messages`. In the answer to a submit: the message became
+    /// a part of this task, as its so many-th.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub merged: u32,
+    /// The running task it is handed to as input. It completes when that one takes it, and runs by itself if not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steered_into: Option<Id>,
+    /// Tokens its latest attempt says it has used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<UsageView>,
     /// What the work gave back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Json>,
@@ -274,6 +287,28 @@ pub struct TaskStatus {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Timestamp>,
+}
+
+fn is_zero(n: &u32) -> bool {
+    *n == 0
+}
+
+/// Tokens an attempt says it has used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UsageView {
+    /// Tokens read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input_tokens: Option<u64>,
+    /// Tokens written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_tokens: Option<u64>,
+    /// Tokens in the context at its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_tokens: Option<u64>,
+    /// Tokens that fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context_window: Option<u64>,
 }
 
 /// Why a task or an attempt failed.
@@ -327,7 +362,8 @@ mod tests {
     fn full_request() -> serde_json::Value {
         json!({
             "kind": "process", "payload": {"argv": ["echo", "hi"]}, "agent": "a", "lane": "cron",
-            "session": {"key": "s"}, "sentAt": "2026-01-01T00:00:00.000Z", "priority": "high", "rank": -3,
+            "session": {"key": "s", "mode": "collect", "cap": 2, "drop": "new", "debounceMs": 3,
+                "maxWaitMs": 4, "maxConcurrent": 5}, "sentAt": "2026-01-01T00:00:00.000Z", "priority": "high", "rank": -3,
             "dependsOn": ["01931b5c-7f3a-7c5e-9d1e-0a4b8e6f2c11", "#build"], "onDependencyFailure": "run",
             "dependencyTimeoutMs": 5, "delayMs": 1, "runAt": "2026-01-01T00:00:00.000Z",
             "deadline": "2026-01-01T00:00:00.000Z", "timeoutMs": 7,
@@ -370,6 +406,7 @@ mod tests {
             payload: Some(Json::from_text(r#"{"n": 1.0}"#.into()).unwrap()),
             agent: "a".into(),
             lane: "main".into(),
+            session: Some("s".into()),
             sent_at: None,
             priority: Priority::Low,
             rank: 2,
@@ -411,6 +448,9 @@ mod tests {
             worker: Some("embedded".into()),
             batch_id: None,
             retry_of: None,
+            merged: 2,
+            steered_into: Some(Id(3)),
+            usage: Some(UsageView { input_tokens: Some(1), context_window: Some(9), ..UsageView::default() }),
             result: Some(Json::from_text("[1,  2]".into()).unwrap()),
             error: Some(ErrorView { class: Class::Task, message: "exit 1".into() }),
             execution_ms: Some(12),

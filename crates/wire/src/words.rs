@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -51,9 +52,9 @@ words!(Priority { Critical = "critical", High = "high", Normal = "normal", Low =
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TaskState {
-    /// For dependencies, or for a place in its batch.
+    /// For dependencies, for its turn in its session, or for a place in its batch.
     Waiting,
-    /// For a time: a delay, or a retry's backoff.
+    /// For a time: a delay, a retry's backoff, or the pause in which more messages may come.
     Scheduled,
     /// Ready: only capacity is missing.
     Queued,
@@ -137,6 +138,49 @@ pub enum BatchMode {
 
 words!(BatchMode { All = "all", Partial = "partial" });
 
+/// What becomes of a message that comes while its session is busy.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, ToSchema, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionMode {
+    /// In order.
+    #[default]
+    Queue,
+    /// In order, as `queue`.
+    Followup,
+    /// What comes during a run becomes one follow-up.
+    Collect,
+    /// Handed to the running task if it takes input, else in order.
+    Steer,
+    /// The running task is stopped, the waiting ones are dropped; the new one starts when the old has stopped.
+    Interrupt,
+    /// Refused.
+    Reject,
+}
+
+words!(SessionMode {
+    Queue = "queue",
+    Followup = "followup",
+    Collect = "collect",
+    Steer = "steer",
+    Interrupt = "interrupt",
+    Reject = "reject",
+});
+
+/// Who makes room when a session's line is full.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize, ToSchema, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum SessionDrop {
+    /// The message that has waited longest.
+    #[default]
+    Old,
+    /// The one that comes.
+    New,
+    /// As `old`, and the next run is told of it in one line.
+    Summarize,
+}
+
+words!(SessionDrop { Old = "old", New = "new", Summarize = "summarize" });
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +193,9 @@ mod tests {
         }
         for class in Class::ALL {
             assert_eq!(serde_json::to_string(class).unwrap(), format!("\"{class}\""));
+        }
+        for mode in SessionMode::ALL {
+            assert_eq!(serde_json::to_string(mode).unwrap(), format!("\"{mode}\""));
         }
         assert!("urgent".parse::<Priority>().unwrap_err().contains("critical, high"));
     }

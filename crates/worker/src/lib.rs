@@ -6,13 +6,16 @@
 
 #![forbid(unsafe_code)]
 
+mod input;
 mod link;
+mod merge;
 mod spec;
 mod table;
 mod watch;
 mod worker;
 
 pub use link::Link;
+pub use merge::merge as merged_payload;
 pub use runyard_exec::Progress;
 pub use watch::{LogFollow, ProgressEvent};
 pub use worker::{Error, Worker, WorkerOptions};

@@ -1,5 +1,5 @@
-//! From a start to a job. The spec is the submitted task as JSON; only what an executor needs is read, and the payload
-//! is passed on unparsed.
+//! From a start to a job. A spec is a submitted task as JSON; only what an executor needs is read, and a payload that
+//! stands alone is passed on unparsed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +10,8 @@ use runyard_exec::log::LOG_BYTES_MAX;
 use runyard_exec::{Job, Kind, noop};
 use serde::Deserialize;
 use serde_json::value::RawValue;
+
+use crate::merge::{input_text, merge};
 
 #[derive(Deserialize)]
 struct Spec<'a> {
@@ -39,29 +41,63 @@ pub(crate) fn prepare(start: &Start, grace: Duration) -> Prepared {
     let Some(blob) = &start.spec else {
         return Prepared::Ended(broken(Class::Task, "the task's spec did not come with its start".to_owned()));
     };
-    match serde_json::from_slice::<Spec>(blob) {
-        Ok(spec) if kind == Kind::Noop && noop::is_empty(spec.payload) => {
-            Prepared::Ended(Report::Completed { result: None })
+    match read(blob, start) {
+        Ok(task) if kind == Kind::Noop && noop::is_empty(task.payload.as_deref()) => {
+            Prepared::Ended(Report::Completed { result: None, usage: None })
         }
-        Ok(spec) => Prepared::Run(Box::new(job(start, kind, &spec, grace))),
+        Ok(task) => Prepared::Run(Box::new(job(start, kind, task, grace))),
         Err(error) => Prepared::Ended(broken(Class::Permanent, format!("the task's spec cannot be read: {error}"))),
     }
 }
 
-fn job(start: &Start, kind: Kind, spec: &Spec, grace: Duration) -> Job {
-    let output_bytes = spec.limits.as_ref().and_then(|limits| limits.output_bytes);
+/// The text of a message for a task that runs.
+pub(crate) fn input_of(spec: &[u8]) -> serde_json::Result<String> {
+    let spec: Spec = serde_json::from_slice(spec)?;
+    Ok(input_text(spec.payload))
+}
+
+/// What the executor needs of a task and the messages it carries.
+struct Carried {
+    payload: Option<Box<RawValue>>,
+    output_bytes: Option<u64>,
+}
+
+fn read(own: &[u8], start: &Start) -> serde_json::Result<Carried> {
+    let messages = std::iter::once(own).chain(start.merged.iter().map(|blob| &**blob));
+    let messages = messages.map(serde_json::from_slice).collect::<serde_json::Result<Vec<Spec>>>()?;
+    let dropped = start.dropped.iter().map(|blob| serde_json::from_slice(blob));
+    let dropped = dropped.collect::<serde_json::Result<Vec<Spec>>>()?;
+    // As with the payload, the last message's word counts.
+    let limits = messages.last().and_then(|spec| spec.limits.as_ref());
+    let output_bytes = limits.and_then(|limits| limits.output_bytes);
+    Ok(Carried { payload: merge(&payloads(&messages), &payloads(&dropped)), output_bytes })
+}
+
+fn payloads<'a>(specs: &[Spec<'a>]) -> Vec<Option<&'a RawValue>> {
+    specs.iter().map(|spec| spec.payload).collect()
+}
+
+fn job(start: &Start, kind: Kind, task: Carried, grace: Duration) -> Job {
     Job {
         task: start.task.0,
         attempt: start.attempt,
         agent: Arc::from(start.agent.as_str()),
+        session: start.session.as_deref().map(Arc::from),
         kind,
-        payload: spec.payload.map(RawValue::to_owned),
+        payload: task.payload,
         deadline: start.deadline,
-        output_bytes_max: output_bytes.unwrap_or(LOG_BYTES_MAX).min(LOG_BYTES_MAX),
+        output_bytes_max: task.output_bytes.unwrap_or(LOG_BYTES_MAX).min(LOG_BYTES_MAX),
         grace,
     }
 }
 
 fn broken(class: Class, message: String) -> Report {
-    Report::Failed { class, message: message.into(), retry_after_ms: None, result: None, fault: Fault::Worker }
+    Report::Failed {
+        class,
+        message: message.into(),
+        retry_after_ms: None,
+        result: None,
+        usage: None,
+        fault: Fault::Worker,
+    }
 }

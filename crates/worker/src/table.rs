@@ -10,6 +10,7 @@ use runyard_core::hash::DetMap;
 use runyard_core::ids::{TaskId, WorkerId};
 use tokio_util::sync::CancellationToken;
 
+use crate::input::Fate;
 use crate::watch::{Watch, report_event};
 
 pub(crate) struct Table {
@@ -44,6 +45,8 @@ enum Claim {
 
 struct Ended {
     lease: Held,
+    /// Messages it took as input while it ran.
+    taken: Vec<TaskId>,
     report: Report,
 }
 
@@ -91,7 +94,11 @@ impl Table {
 
     /// Notes an end and gives the report of it.
     pub(crate) fn end(&mut self, lease: Held, report: Report) -> Event {
-        self.ended.insert(lease.task, Ended { lease, report: report.clone() });
+        self.end_after(lease, Vec::new(), report)
+    }
+
+    fn end_after(&mut self, lease: Held, taken: Vec<TaskId>, report: Report) -> Event {
+        self.ended.insert(lease.task, Ended { lease, taken, report: report.clone() });
         report_event(self.worker, lease, report)
     }
 
@@ -99,7 +106,7 @@ impl Table {
     pub(crate) fn finish(&mut self, task: TaskId, report: Report) -> (Option<Event>, Option<Box<Start>>) {
         let run = self.running.remove(&task).expect("a run is in the table until it finishes");
         match run.claim {
-            Claim::Live => (Some(self.end(run.lease, report)), None),
+            Claim::Live => (Some(self.end_after(run.lease, run.watch.inbox.taken(), report)), None),
             Claim::GivenUp { next } => (None, next),
         }
     }
@@ -139,6 +146,27 @@ impl Table {
         }
     }
 
+    /// It is known that this attempt has taken this message.
+    pub(crate) fn acknowledge_input(&mut self, task: TaskId, attempt: u32, message: TaskId) {
+        if let Some(run) = self.running.get(&task).filter(|run| run.lease.attempt == attempt) {
+            run.watch.inbox.acknowledge(message);
+        }
+        if let Some(ended) = self.ended.get_mut(&task).filter(|ended| ended.lease.attempt == attempt) {
+            ended.taken.retain(|taken| *taken != message);
+        }
+    }
+
+    /// Hands a message to a run. An answer comes at once when it has been taken before.
+    pub(crate) fn input(&self, lease: Held, message: TaskId, text: String) -> Option<Event> {
+        if let Some(run) = self.running.get(&lease.task).filter(|run| run.lease == lease) {
+            let fate = run.watch.inbox.hand_in(message, text);
+            return (fate == Fate::Taken).then(|| run.watch.taken_event(message));
+        }
+        let ended = self.ended.get(&lease.task).filter(|ended| ended.lease == lease);
+        let was_taken = ended.is_some_and(|ended| ended.taken.contains(&message));
+        was_taken.then(|| report_event(self.worker, lease, Report::InputTaken { message }))
+    }
+
     pub(crate) fn stop_all(&self) {
         self.running.values().for_each(|run| run.stop.cancel());
     }
@@ -149,10 +177,18 @@ impl Table {
     }
 
     pub(crate) fn unacknowledged(&self) -> Vec<Event> {
-        let live = self.running.values().filter(|run| matches!(run.claim, Claim::Live));
-        let started = live.map(|run| report_event(self.worker, run.lease, Report::Started));
-        let ended = self.ended.values().map(|ended| report_event(self.worker, ended.lease, ended.report.clone()));
-        started.chain(ended).collect()
+        let mut events = Vec::new();
+        for run in self.running.values().filter(|run| matches!(run.claim, Claim::Live)) {
+            events.push(report_event(self.worker, run.lease, Report::Started));
+            events.extend(run.watch.inbox.taken().into_iter().map(|message| run.watch.taken_event(message)));
+        }
+        for Ended { lease, taken, report } in self.ended.values() {
+            // First what it took: after its end the message would be run again.
+            let taken = taken.iter().map(|message| Report::InputTaken { message: *message });
+            let reports = taken.chain([report.clone()]);
+            events.extend(reports.map(|report| report_event(self.worker, *lease, report)));
+        }
+        events
     }
 
     pub(crate) fn run(&self, task: TaskId) -> Option<&Run> {

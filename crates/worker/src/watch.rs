@@ -1,4 +1,4 @@
-//! Who looks at a run while it goes on: the scheduler (is it alive?), readers of its log, readers of its progress.
+//! Who looks at a run while it goes on: the scheduler (is it alive? has it taken its input?), readers of its log, readers of its progress.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +10,7 @@ use runyard_core::ids::{TaskId, WorkerId};
 use runyard_exec::{Progress, Signs};
 use tokio::sync::{broadcast, watch};
 
+use crate::input::Inbox;
 use crate::link::Link;
 
 /// Signs of life are told at most so often: silence is measured in seconds.
@@ -38,6 +39,7 @@ pub(crate) struct Watch {
     pub(crate) born: Instant,
     /// Milliseconds after `born` from which on the next sign of life is told.
     pub(crate) tell_alive_at: AtomicU64,
+    pub(crate) inbox: Inbox,
     pub(crate) log_bytes: watch::Sender<u64>,
     pub(crate) progress: Mutex<Option<Progress>>,
     pub(crate) progress_events: broadcast::Sender<ProgressEvent>,
@@ -53,6 +55,10 @@ pub(crate) enum Silence {
 impl Watch {
     pub(crate) fn progress_now(&self) -> Option<Progress> {
         self.progress.lock().expect("no thread panics while it holds the progress").clone()
+    }
+
+    pub(crate) fn taken_event(&self, message: TaskId) -> Event {
+        report_event(self.worker, self.lease, Report::InputTaken { message })
     }
 
     fn is_time_to_tell(&self) -> bool {
@@ -88,6 +94,12 @@ impl Signs for Watch {
         let event = ProgressEvent { task: self.lease.task, attempt: self.lease.attempt, progress: merged };
         // An error only says that nobody listens.
         let _ = self.progress_events.send(event);
+    }
+
+    fn input_taken(&self, id: u128) {
+        let message = TaskId(id);
+        self.inbox.take(message);
+        self.link.report(vec![self.taken_event(message)]);
     }
 }
 

@@ -10,16 +10,19 @@ use std::time::{Duration, Instant};
 use futures_util::FutureExt;
 use runyard_core::event::{Event, Fault, Held, Report, Start};
 use runyard_core::ids::{TaskId, Token, WorkerId};
+use runyard_core::name::Blob;
+use runyard_core::session::Usage;
 use runyard_core::task::{Class, Stop};
 use runyard_exec::process::{LeftoversError, reap_leftovers};
-use runyard_exec::{ExecOptions, Executors, Job, Outcome, Places, Progress, outcome};
+use runyard_exec::{ExecOptions, Executors, Input, Job, Outcome, Places, Progress, outcome, takes_input};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::input::Inbox;
 use crate::link::Link;
-use crate::spec::{Prepared, prepare};
+use crate::spec::{Prepared, input_of, prepare};
 use crate::table::{Arrival, Intake, Table, lease_of};
 use crate::watch::{LogFollow, ProgressEvent, Silence, Watch, report_event};
 
@@ -66,6 +69,7 @@ struct Shared {
 struct Ready {
     lease: Held,
     job: Box<Job>,
+    input: Input,
     stop: CancellationToken,
     watch: Arc<Watch>,
 }
@@ -120,6 +124,20 @@ impl Worker {
         self.shared.report(event.into_iter().collect());
     }
 
+    /// Hands a message to a running attempt. That it was taken is reported once it is written to where the attempt reads
+    /// it; when it cannot be, nothing is reported.
+    pub fn input(&self, task: TaskId, attempt: u32, token: Token, message: TaskId, spec: Blob) {
+        let text = match input_of(&spec) {
+            Ok(text) => text,
+            Err(error) => {
+                tracing::warn!(?task, ?message, %error, "a message cannot be read, and is not handed over");
+                return;
+            }
+        };
+        let event = self.shared.lock().input(Held { task, attempt, token }, message, text);
+        self.shared.report(event.into_iter().collect());
+    }
+
     /// This attempt is not ours any more: it is stopped, and nothing is reported of it.
     pub fn revoke(&self, task: TaskId, attempt: u32) {
         self.shared.lock().revoke(task, attempt);
@@ -130,7 +148,8 @@ impl Worker {
         self.shared.lock().held()
     }
 
-    /// The reports that a scheduler which has reloaded may have lost: that a run has begun, how one has ended.
+    /// The reports that a scheduler which has reloaded may have lost: that a run has begun, which messages it has taken,
+    /// how it has ended.
     pub fn unacknowledged(&self) -> Vec<Event> {
         self.shared.lock().unacknowledged()
     }
@@ -144,6 +163,12 @@ impl Worker {
     pub fn acknowledge_all(&self, ends: impl IntoIterator<Item = (TaskId, u32)>) {
         let mut table = self.shared.lock();
         ends.into_iter().for_each(|(task, attempt)| table.acknowledge(task, attempt));
+    }
+
+    /// It is committed that these attempts have taken these messages: (task, attempt, message).
+    pub fn acknowledge_inputs(&self, inputs: impl IntoIterator<Item = (TaskId, u32, TaskId)>) {
+        let mut table = self.shared.lock();
+        inputs.into_iter().for_each(|(task, attempt, message)| table.acknowledge_input(task, attempt, message));
     }
 
     pub fn places(&self) -> &Places {
@@ -209,13 +234,14 @@ impl Shared {
         };
         let stop = CancellationToken::new();
         let silence = if start.watch_silence { Silence::Watched } else { Silence::Ignored };
-        let watch = Arc::new(self.watch(lease, silence));
+        let (inbox, input) = Inbox::new(takes_input(job.kind.as_str(), job.payload.as_deref()));
+        let watch = Arc::new(self.watch(lease, silence, inbox));
         table.begin(lease, stop.clone(), watch.clone());
         events.push(report_event(self.id, lease, Report::Started));
-        Some(Ready { lease, job, stop, watch })
+        Some(Ready { lease, job, input, stop, watch })
     }
 
-    fn watch(&self, lease: Held, silence: Silence) -> Watch {
+    fn watch(&self, lease: Held, silence: Silence, inbox: Inbox) -> Watch {
         Watch {
             worker: self.id,
             lease,
@@ -223,6 +249,7 @@ impl Shared {
             link: self.link.clone(),
             born: Instant::now(),
             tell_alive_at: AtomicU64::new(0),
+            inbox,
             log_bytes: watch::channel(0).0,
             progress: Mutex::new(None),
             progress_events: self.progress_events.clone(),
@@ -232,8 +259,8 @@ impl Shared {
     fn set_going(shared: &Arc<Shared>, ready: Ready) {
         let owned = shared.clone();
         let run = async move {
-            let Ready { lease, job, stop, watch } = ready;
-            let run = owned.executors.run(*job, stop, &*watch);
+            let Ready { lease, job, input, stop, watch } = ready;
+            let run = owned.executors.run(*job, input, stop, &*watch);
             // A panic in an executor is this worker's fault, and must not leave a lease that never ends.
             let outcome = AssertUnwindSafe(run).catch_unwind().await;
             drop(watch);
@@ -264,7 +291,9 @@ impl Shared {
 
 fn report_of(outcome: Outcome) -> Report {
     match outcome {
-        Outcome::Completed { result } => Report::Completed { result: result.map(Into::into) },
+        Outcome::Completed { result, usage } => {
+            Report::Completed { result: result.map(Into::into), usage: usage.map(usage_of) }
+        }
         Outcome::Stopped => Report::Stopped,
         Outcome::Failed(failure) => Report::Failed {
             class: match failure.class {
@@ -276,6 +305,7 @@ fn report_of(outcome: Outcome) -> Report {
             message: failure.message.into(),
             retry_after_ms: failure.retry_after_ms,
             result: failure.result.map(Into::into),
+            usage: failure.usage.map(|usage| usage_of(*usage)),
             fault: match failure.fault {
                 outcome::Fault::Work => Fault::Work,
                 outcome::Fault::Worker => Fault::Worker,
@@ -290,6 +320,16 @@ fn panicked() -> Report {
         message: "the executor panicked".into(),
         retry_after_ms: None,
         result: None,
+        usage: None,
         fault: Fault::Worker,
+    }
+}
+
+fn usage_of(usage: runyard_exec::Usage) -> Usage {
+    Usage {
+        input_tokens: usage.input_tokens,
+        output_tokens: usage.output_tokens,
+        context_tokens: usage.context_tokens,
+        context_window: usage.context_window,
     }
 }

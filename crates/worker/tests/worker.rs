@@ -7,6 +7,7 @@ use std::time::Duration;
 use runyard_core::event::{Event, Fault, Held, Report, Start};
 use runyard_core::ids::{TaskId, Token, WorkerId};
 use runyard_core::name::{Blob, Name};
+use runyard_core::session::Context;
 use runyard_core::task::{Class, Stop};
 use runyard_worker::{Progress, Worker, WorkerOptions};
 use serde_json::{Value, json};
@@ -76,6 +77,29 @@ impl Yard {
         assert_eq!((held, name_of(&report)), (held_of(start), what), "{report:?}");
     }
 
+    fn input(&self, start: &Start, message: u128, payload: Value) {
+        let spec = blob(json!({"kind": "process", "payload": payload}));
+        self.worker.input(start.task, start.attempt, start.token, TaskId(message), spec);
+    }
+
+    /// The next report says that this start has taken this message.
+    fn expect_taken(&self, start: &Start, message: u128) {
+        let (held, report) = self.next();
+        let Report::InputTaken { message: taken } = report else { panic!("{report:?}") };
+        assert_eq!((held, taken), (held_of(start), TaskId(message)));
+    }
+
+    /// The repeated reports of a start: the messages it has taken, or what else is said of it.
+    fn repeated(&self, start: &Start) -> Vec<String> {
+        let reports = self.worker.unacknowledged().into_iter().map(unpack);
+        let reports = reports.filter(|(held, _)| *held == held_of(start));
+        let text = |report| match report {
+            Report::InputTaken { message } => format!("took {}", message.0),
+            other => name_of(&other).to_owned(),
+        };
+        reports.map(|(_, report)| text(report)).collect()
+    }
+
     fn stop(&self, start: &Start) {
         self.worker.stop(start.task, start.attempt, start.token, Stop::Cancel);
     }
@@ -105,8 +129,17 @@ fn start(task: u128, attempt: u32, kind: &str, spec: Value) -> Start {
         deadline: None,
         timeout_ms: 1000,
         watch_silence: false,
-        spec: Some(Blob::from(spec.to_string().into_bytes())),
+        spec: Some(blob(spec)),
+        session: None,
+        n_merged: 0,
+        told: None,
+        merged: Vec::new(),
+        dropped: Vec::new(),
     }
+}
+
+fn blob(spec: Value) -> Blob {
+    Blob::from(spec.to_string().into_bytes())
 }
 
 fn shell(task: u128, attempt: u32, line: &str) -> Start {
@@ -131,6 +164,7 @@ fn name_of(report: &Report) -> &'static str {
     match report {
         Report::Started => "started",
         Report::Alive => "alive",
+        Report::InputTaken { .. } => "input taken",
         Report::Completed { .. } => "completed",
         Report::Failed { .. } => "failed",
         Report::Stopped => "stopped",
@@ -154,7 +188,7 @@ fn many_no_ops_are_one_report_of_their_ends() {
     for (event, start) in events.into_iter().zip(&starts) {
         let (held, report) = unpack(event);
         assert_eq!(held, held_of(start));
-        assert!(matches!(report, Report::Completed { result: None }));
+        assert!(matches!(report, Report::Completed { result: None, usage: None }));
     }
     assert!(yard.inbox.is_empty());
     assert_eq!(yard.worker.held().len(), 500);
@@ -169,7 +203,7 @@ fn a_run_reports_its_start_and_then_its_end() {
     yard.worker.start(vec![start.clone()]);
     yard.expect(&start, "started");
     let (held, report) = yard.next();
-    let Report::Completed { result: Some(result) } = report else { panic!("{report:?}") };
+    let Report::Completed { result: Some(result), .. } = report else { panic!("{report:?}") };
     assert_eq!(held, held_of(&start));
     let result: Value = serde_json::from_slice(&result).expect("JSON");
     assert_eq!(result, json!({"exitCode": 0, "stdout": "hi\n"}));
@@ -387,4 +421,146 @@ fn the_output_limit_of_the_spec_is_kept() {
     let path = yard.worker.places().log_file(1, 1);
     let (lines, _) = runyard_exec::log::read(&path, 0, 1 << 20).expect("the log can be read");
     assert_eq!(lines[0].text, "1234");
+}
+
+/// Says each line that it reads, and ends after `quit`.
+fn reader(task: u128, attempt: u32) -> Start {
+    let line = "while read -r line; do echo \"got: $line\"; [ \"$line\" = quit ] && exit 0; done";
+    start(task, attempt, "process", json!({"payload": {"shell": line, "input": true, "message": "hello"}}))
+}
+
+#[test]
+fn a_running_process_takes_messages_and_each_is_reported() {
+    let yard = Yard::new();
+    let start = reader(1, 2);
+    yard.worker.start(vec![start.clone()]);
+    yard.expect(&start, "started");
+    yard.input(&start, 10, json!({"message": "one\ntwo"}));
+    yard.expect_taken(&start, 10);
+    yard.input(&start, 11, json!({"n": [1, 2]}));
+    yard.expect_taken(&start, 11);
+    yard.input(&start, 12, json!({"message": "quit"}));
+    yard.expect_taken(&start, 12);
+    let (_, report) = yard.next();
+    let Report::Completed { result: Some(result), .. } = report else { panic!("{report:?}") };
+    let result: Value = serde_json::from_slice(&result).expect("JSON");
+    assert_eq!(result["stdout"], "got: hello\ngot: one\ngot: two\ngot: {\"n\":[1,2]}\ngot: quit\n");
+}
+
+#[test]
+fn a_message_is_written_once_and_told_until_it_is_acknowledged() {
+    let yard = Yard::new();
+    let start = reader(1, 1);
+    yard.worker.start(vec![start.clone()]);
+    yard.expect(&start, "started");
+    for message in [10, 11] {
+        yard.input(&start, message, json!({"message": "once"}));
+        yard.expect_taken(&start, message);
+    }
+    // A scheduler that has reloaded hands it over again, and only hears of it again.
+    yard.input(&start, 10, json!({"message": "once"}));
+    yard.expect_taken(&start, 10);
+    assert_eq!(yard.repeated(&start), ["started", "took 10", "took 11"]);
+    yard.worker.acknowledge_inputs([(start.task, 2, TaskId(11)), (start.task, 1, TaskId(10))]);
+    assert_eq!(yard.repeated(&start), ["started", "took 11"]);
+    yard.input(&start, 12, json!({"message": "quit"}));
+    yard.expect_taken(&start, 12);
+    let (_, report) = yard.next();
+    let Report::Completed { result: Some(result), .. } = report else { panic!("{report:?}") };
+    assert_eq!(String::from_utf8_lossy(&result).matches("once").count(), 2);
+    assert_eq!(yard.repeated(&start), ["took 11", "took 12", "completed"]);
+    yard.input(&start, 11, json!({"message": "once"}));
+    yard.expect_taken(&start, 11);
+    yard.worker.acknowledge_inputs([(start.task, 1, TaskId(11)), (start.task, 1, TaskId(12))]);
+    assert_eq!(yard.repeated(&start), ["completed"]);
+    yard.worker.acknowledge(start.task, start.attempt);
+    assert!(yard.worker.unacknowledged().is_empty());
+}
+
+#[test]
+fn a_message_nobody_can_take_is_not_reported() {
+    let yard = Yard::new();
+    let (deaf, other) = (shell(1, 1, SLEEPER), reader(2, 5));
+    yard.worker.start(vec![deaf.clone(), other.clone()]);
+    assert_eq!(yard.inbox.next_call().len(), 2);
+    let (mut stale, mut forged, ended) = (other.clone(), other.clone(), start(3, 1, "noop", json!({})));
+    stale.attempt = 4;
+    forged.token = Token(1);
+    yard.worker.start(vec![ended.clone()]);
+    yard.expect(&ended, "completed");
+    for target in [&deaf, &stale, &forged, &ended, &shell(4, 1, "true")] {
+        yard.input(target, 10, json!({"message": "anybody?"}));
+    }
+    yard.worker.input(other.task, other.attempt, other.token, TaskId(11), Blob::from(&b"no JSON"[..]));
+    // What comes next is the answer to this: nothing was said of those before it.
+    yard.input(&other, 12, json!({"message": "quit"}));
+    yard.expect_taken(&other, 12);
+    yard.expect(&other, "completed");
+    yard.input(&other, 13, json!({"message": "too late"}));
+    assert!(yard.inbox.is_empty());
+    yard.stop(&deaf);
+    yard.expect(&deaf, "stopped");
+}
+
+#[test]
+fn a_process_that_never_reads_can_still_be_stopped() {
+    let yard = Yard::new();
+    let payload = json!({"shell": SLEEPER, "input": true, "message": "x".repeat(1 << 20)});
+    let start = start(1, 1, "process", json!({"payload": payload}));
+    yard.worker.start(vec![start.clone()]);
+    yard.expect(&start, "started");
+    let leader = yard.log_line(start.task, "leader=");
+    for message in 10..200 {
+        yard.input(&start, message, json!({"message": "anybody?"}));
+    }
+    yard.stop(&start);
+    yard.expect(&start, "stopped");
+    assert!(!is_alive(&leader) && yard.inbox.is_empty());
+    assert_eq!(yard.repeated(&start), ["stopped"]);
+}
+
+#[test]
+fn merged_and_dropped_messages_reach_the_run() {
+    let yard = Yard::new();
+    let cat = |message: &str| json!({"payload": {"shell": "cat; echo \"in $RUNYARD_SESSION\"", "message": message}});
+    let mut start = start(1, 1, "process", cat("one"));
+    start.session = Some("chat:7".into());
+    let mut last = cat("three");
+    last["limits"] = json!({"outputBytes": 4});
+    start.merged = vec![blob(cat("two")), blob(last)];
+    start.dropped = vec![blob(cat("lost\nfor good")), blob(json!({"payload": {"n": 1}}))];
+    yard.worker.start(vec![start.clone()]);
+    yard.expect(&start, "started");
+    let (_, report) = yard.next();
+    let Report::Completed { result: Some(result), .. } = report else { panic!("{report:?}") };
+    let result: Value = serde_json::from_slice(&result).expect("JSON");
+    assert_eq!(result["stdout"], "dropped: lost\ndropped: {\"n\":1}\none\ntwo\nthree\nin chat:7\n");
+    let (lines, _) = runyard_exec::log::read(&yard.worker.places().log_file(1, 1), 0, 1 << 20).expect("a log");
+    assert_eq!(lines[0].text, "drop");
+}
+
+#[test]
+fn no_ops_that_were_merged_or_told_of_others_end_well() {
+    let yard = Yard::new();
+    let (mut empty, mut told) = (start(1, 1, "noop", json!({})), start(2, 1, "noop", json!({})));
+    empty.merged = vec![blob(json!({"payload": {}})), blob(json!({}))];
+    told.dropped = vec![blob(json!({"payload": {"message": "gone"}}))];
+    yard.worker.start(vec![empty.clone()]);
+    yard.expect(&empty, "completed");
+    yard.worker.start(vec![told.clone()]);
+    yard.expect(&told, "started");
+    yard.expect(&told, "completed");
+}
+
+#[test]
+fn usage_is_in_the_report_of_a_good_end_and_of_a_bad_one() {
+    let yard = Yard::new();
+    let line = r#"echo '{"usage":{"contextTokens":6,"contextWindow":10}}' >> "$RUNYARD_REPORT""#;
+    for (task, end) in [(1, "true"), (2, "exit 3")] {
+        let start = shell(task, 1, &format!("{line}; {end}"));
+        yard.worker.start(vec![start.clone()]);
+        yard.expect(&start, "started");
+        let (Report::Completed { usage, .. } | Report::Failed { usage, .. }) = yard.next().1 else { panic!("no end") };
+        assert_eq!(usage.and_then(|usage| usage.context()), Some(Context { tokens: 6, window: 10 }));
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -161,23 +163,33 @@ pub async fn submit_batches(
     lane: &str,
 ) -> anyhow::Result<Duration> {
     let n_batches = n_tasks.div_ceil(BATCH);
-    let mut senders = JoinSet::new();
-    let next = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
     // A few hundred different bodies are enough to spread the agents, and building them must not be what is measured.
     let n_bodies = n_batches.min(1000);
-    let bodies: std::sync::Arc<Vec<Vec<u8>>> = std::sync::Arc::new(
-        (0..n_bodies).map(|batch| request("POST", "/v1/batches", &batch_body(batch, n_bodies, &agent, lane))).collect(),
-    );
+    let bodies: Vec<Arc<[u8]>> = (0..n_bodies)
+        .map(|batch| request("POST", "/v1/batches", &batch_body(batch, n_bodies, &agent, lane)).into())
+        .collect();
+    send_batches(server, n_batches, move |batch| bodies[batch as usize % bodies.len()].clone()).await
+}
+
+/// Sends so many batches over a few connections; gives the time until the last was acknowledged.
+pub async fn send_batches(
+    server: &BenchServer,
+    n_batches: u64,
+    body: impl Fn(u64) -> Arc<[u8]> + Send + Sync + 'static,
+) -> anyhow::Result<Duration> {
+    let mut senders = JoinSet::new();
+    let next = Arc::new(AtomicU64::new(0));
+    let body = Arc::new(body);
     let began = Instant::now();
     for mut connection in server.connections(BATCH_CONNECTIONS).await? {
-        let (next, bodies) = (next.clone(), bodies.clone());
+        let (next, body) = (next.clone(), body.clone());
         senders.spawn(async move {
             loop {
-                let batch = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                let batch = next.fetch_add(1, Ordering::Relaxed);
                 if batch >= n_batches {
                     return anyhow::Ok(());
                 }
-                connection.expect(&bodies[batch as usize % bodies.len()]).await?;
+                connection.expect(&body(batch)).await?;
             }
         });
     }

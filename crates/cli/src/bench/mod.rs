@@ -9,6 +9,7 @@ mod http;
 mod lives;
 mod report;
 mod server;
+mod sessions;
 
 use std::path::PathBuf;
 
@@ -23,7 +24,7 @@ use self::server::BenchServer;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Which figures: raw, submits, batches, lives, latency, growth, agents, or all.
+    /// Which figures: raw, submits, batches, lives, latency, growth, agents, sessions, or all.
     #[arg(long, value_delimiter = ',', default_value = "raw,submits,batches,lives,latency")]
     only: Vec<String>,
     /// Tasks in each full-life run.
@@ -35,6 +36,9 @@ pub struct Args {
     /// Numbers of agents for the agents figures.
     #[arg(long, value_delimiter = ',', default_value = "10,1000,100000")]
     agents: Vec<u64>,
+    /// Sessions with one task each, for the sessions figures.
+    #[arg(long, default_value_t = 1_000_000)]
+    sessions: u64,
     /// Seconds for each timed figure.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
@@ -107,6 +111,9 @@ async fn measure(args: &Args, dir: &std::path::Path) -> anyhow::Result<Report> {
     }
     if wants("agents") {
         growth::agents(dir, &args.agents, args.tasks, &mut report).await?;
+    }
+    if wants("sessions") {
+        sessions::one_task_each(dir, args.sessions, &mut report).await?;
     }
     Ok(report)
 }

@@ -107,10 +107,19 @@ impl BenchServer {
 
     /// Resident memory in MB.
     pub fn rss_mb(&self) -> anyhow::Result<u64> {
+        self.memory_mb("VmRSS:")
+    }
+
+    /// The most it ever was.
+    pub fn rss_peak_mb(&self) -> anyhow::Result<u64> {
+        self.memory_mb("VmHWM:")
+    }
+
+    fn memory_mb(&self, name: &str) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()?))?;
-        let line = status.lines().find(|line| line.starts_with("VmRSS:")).context("the kernel tells VmRSS")?;
-        let kb: u64 = line.split_whitespace().nth(1).and_then(|kb| kb.parse().ok()).context("VmRSS is a number")?;
-        Ok(kb / 1024)
+        let line = status.lines().find(|line| line.starts_with(name));
+        let kb: Option<u64> = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kb| kb.parse().ok());
+        Ok(kb.with_context(|| format!("the kernel does not tell {name}"))? / 1024)
     }
 
     /// Processor time used so far by all its threads, in the scheduler's nanoseconds: ticks are too coarse here.

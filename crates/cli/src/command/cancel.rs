@@ -12,7 +12,7 @@ use crate::out;
 #[command(after_help = "A running task is stopped: it is asked first, then killed. Its end is `cancelled`.")]
 pub struct Args {
     /// The tasks
-    #[arg(value_name = "ID", conflicts_with_all = ["agent", "state", "lane", "kind", "batch"])]
+    #[arg(value_name = "ID", conflicts_with_all = ["agent", "state", "lane", "kind", "batch", "session"])]
     ids: Vec<Id>,
     /// All live tasks of this agent
     #[arg(long, short)]
@@ -29,6 +29,9 @@ pub struct Args {
     /// All live tasks of this batch
     #[arg(long, value_name = "ID")]
     batch: Option<Id>,
+    /// All live tasks of this session; see also `runyard session stopall`
+    #[arg(long, value_name = "KEY")]
+    session: Option<String>,
     /// Why; shown with the task
     #[arg(long)]
     reason: Option<String>,
@@ -45,6 +48,7 @@ pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
         lane: args.lane,
         kind: args.kind,
         batch: args.batch,
+        session: args.session,
         reason: args.reason,
     };
     let answer = cancel_many(&client, &filter).await?;
@@ -62,7 +66,7 @@ async fn cancel_many(client: &Client, filter: &CancelFilter) -> Result<Answer<Ca
     match filter.batch {
         Some(batch) if *filter == only_batch => client.batch_cancel(batch, filter.reason.clone()).await,
         None if *filter == only_batch => {
-            Err(Error::usage("which tasks? Name ids, or --agent, --state, --lane, --kind or --batch"))
+            Err(Error::usage("which tasks? Name ids, or --agent, --state, --lane, --kind, --batch or --session"))
         }
         _ => client.tasks_cancel(filter).await,
     }

@@ -1,5 +1,6 @@
 //! `runyard list`: tasks, newest first, a page or all.
 
+use comfy_table::Cell;
 use runyard_wire::{Id, Json, ListPage, Priority, TaskState, TaskView};
 
 use crate::cli::Shared;
@@ -44,6 +45,9 @@ struct Filter {
     /// Only tasks of this batch
     #[arg(long, value_name = "ID")]
     batch: Option<Id>,
+    /// Only tasks of this session
+    #[arg(long, value_name = "KEY")]
+    session: Option<String>,
 }
 
 impl Filter {
@@ -56,6 +60,7 @@ impl Filter {
             ("kind", self.kind.clone()),
             ("priority", self.priority.map(|priority| priority.to_string())),
             ("batch", self.batch.map(|id| id.to_string())),
+            ("session", self.session.clone()),
         ]
         .into_iter()
         .filter_map(|(name, value)| value.map(|value| (name, value)))
@@ -104,10 +109,15 @@ fn print(tasks: &[TaskView]) -> Result<()> {
         out::note("no tasks");
         return Ok(());
     }
-    let mut table = out::table(&["ID", "STATE", "AGENT", "LANE", "KIND", "PRIORITY", "RUNS", "AGE", "NAME", "REASON"]);
+    // Where no task is in a session there is no need for the column.
+    let has_sessions = tasks.iter().any(|task| task.spec.session.is_some());
+    let session = has_sessions.then_some("SESSION");
+    let head = ["ID", "STATE", "AGENT", "LANE", "KIND", "PRIORITY", "RUNS", "AGE"];
+    let head: Vec<&str> = head.into_iter().chain(session).chain(["NAME", "REASON"]).collect();
+    let mut table = out::table(&head);
     let now = now().0;
     for TaskView { status, spec } in tasks {
-        table.add_row(vec![
+        let mut row: Vec<Cell> = vec![
             status.id.to_string().into(),
             out::state_cell(status.state),
             spec.agent.as_str().into(),
@@ -116,9 +126,10 @@ fn print(tasks: &[TaskView]) -> Result<()> {
             spec.priority.as_str().into(),
             out::number(status.attempts),
             out::number(short(now.saturating_sub(status.created_at.0))),
-            spec.name.as_deref().unwrap_or_default().into(),
-            reason(status).into(),
-        ]);
+        ];
+        row.extend(has_sessions.then(|| spec.session.as_deref().unwrap_or_default().into()));
+        row.extend([spec.name.as_deref().unwrap_or_default().into(), reason(status).into()]);
+        table.add_row(row);
     }
     out::print(&table)
 }

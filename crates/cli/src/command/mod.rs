@@ -10,6 +10,7 @@ pub mod submit;
 pub mod list;
 pub mod show;
 
+pub mod input;
 pub mod logs;
 pub mod wait;
 pub mod watch;
@@ -26,3 +27,4 @@ pub mod config;
 pub mod drain;
 pub mod key;
 pub mod lanes;
+pub mod session;

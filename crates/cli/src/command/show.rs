@@ -1,6 +1,6 @@
 //! `runyard show`: everything about one task.
 
-use runyard_wire::{Id, Json, StepView, TaskView, Timestamp};
+use runyard_wire::{Id, Json, MessageView, StepView, TaskView, Timestamp, UsageView};
 
 use crate::cli::Shared;
 use crate::error::Result;
@@ -29,6 +29,9 @@ pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
     lines.spec(&view);
     lines.times(&view);
     lines.print()?;
+    if view.status.merged > 0 {
+        print_messages(&client.task_messages(args.id).await?.read()?.items)?;
+    }
     print_steps(&steps)?;
     Ok(Exit::Done)
 }
@@ -59,6 +62,9 @@ impl Lines {
         self.maybe("ran", status.execution_ms.map(short));
         self.maybe("batch", status.batch_id);
         self.maybe("retry of", status.retry_of);
+        self.maybe("handed to", status.steered_into);
+        self.maybe("merged", Some(status.merged).filter(|&n| n > 0).map(merged));
+        self.maybe("usage", status.usage.as_ref().map(usage));
         let progress = status.progress.as_ref();
         self.maybe("progress", progress.and_then(|p| p.fraction).map(percent));
         self.maybe("doing", progress.and_then(|p| p.message.clone()));
@@ -71,6 +77,7 @@ impl Lines {
         self.add("agent", &spec.agent);
         let in_force = status.lane_in_force.as_ref().map(|lane| format!("{} (in force: {lane})", spec.lane));
         self.add("lane", in_force.as_ref().unwrap_or(&spec.lane));
+        self.maybe("session", spec.session.as_ref());
         self.add("priority", format!("{}, rank {}", spec.priority, spec.rank));
         self.add("timeout", short(spec.timeout_ms));
         let retry = &spec.retry;
@@ -90,6 +97,7 @@ impl Lines {
 
     fn times(&mut self, TaskView { spec, status }: &TaskView) {
         let moment = |at: Timestamp| format!("{at} ({})", from_now(at));
+        self.maybe("sent", spec.sent_at.map(moment));
         self.add("created", moment(status.created_at));
         self.maybe("run at", spec.run_at.map(moment));
         self.maybe("deadline", spec.deadline.map(moment));
@@ -112,6 +120,32 @@ fn attempts(n: u32, left: u32) -> String {
     format!("{n}, {left} {} left", if left == 1 { "retry" } else { "retries" })
 }
 
+fn merged(n: u32) -> String {
+    format!("{n} further {}", if n == 1 { "message" } else { "messages" })
+}
+
+fn usage(usage: &UsageView) -> String {
+    let tokens = |n: Option<u64>, what: &str| n.map(|n| format!("{n} {what}"));
+    let context = match (usage.context_tokens, usage.context_window) {
+        (Some(tokens), Some(window)) => Some(format!("context {tokens} of {window}")),
+        (tokens, window) => tokens.map(|n| format!("context {n}")).or(window.map(|n| format!("context window {n}"))),
+    };
+    let parts = [tokens(usage.input_tokens, "tokens in"), tokens(usage.output_tokens, "out"), context];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+/// What was merged into it, a line each: the message where there is one, else the whole payload.
+fn print_messages(messages: &[MessageView]) -> Result<()> {
+    out::line("messages")?;
+    for message in messages {
+        let payload = message.payload.as_ref().map(Json::as_str).unwrap_or_default();
+        let value: serde_json::Value = serde_json::from_str(payload).unwrap_or_default();
+        let text = value["message"].as_str().and_then(|text| text.lines().next()).unwrap_or(payload);
+        out::line(format!("  {:<9} {text}", message.n))?;
+    }
+    Ok(())
+}
+
 fn print_steps(steps: &[StepView]) -> Result<()> {
     if steps.is_empty() {
         return Ok(());
@@ -130,6 +164,21 @@ fn print_steps(steps: &[StepView]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn usage_says_what_is_known() {
+        let all = UsageView {
+            input_tokens: Some(800),
+            output_tokens: Some(60),
+            context_tokens: Some(6000),
+            context_window: Some(8000),
+        };
+        assert_eq!(usage(&all), "800 tokens in, 60 out, context 6000 of 8000");
+        assert_eq!(
+            usage(&UsageView { output_tokens: None, context_window: None, ..all }),
+            "800 tokens in, context 6000"
+        );
+    }
 
     #[test]
     fn one_retry_is_not_many() {

@@ -1,11 +1,13 @@
 //! `runyard submit`: one task, built from flags.
 
+mod session;
+
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use runyard_wire::{
-    Class, Dependency, Id, Json, OnDependencyFailure, Place, Priority, Resources, RetryRequest, TaskRequest,
+    Class, Dependency, Id, Json, OnDependencyFailure, Place, Priority, Resources, RetryRequest, TaskRequest, Timestamp,
 };
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -16,6 +18,8 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::out;
 use crate::span::{Moment, Span};
+
+use self::session::SessionOptions;
 
 /// Exactly one of: a command behind `--`, `--shell`, `--http`, `--kind`.
 #[derive(clap::Args)]
@@ -33,6 +37,8 @@ pub struct Args {
     work: Work,
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    session: SessionOptions,
     /// Print its output as it comes, and exit with its outcome
     #[arg(long, short)]
     wait: bool,
@@ -162,6 +168,9 @@ struct Options {
     /// How long it stays readable after its end
     #[arg(long, value_name = "SPAN")]
     ttl: Option<Span>,
+    /// When it was sent (RFC 3339); refused if its session was stopped since
+    #[arg(long, value_name = "TIME")]
+    sent_at: Option<Timestamp>,
     /// A word to find it by; may be repeated
     #[arg(long)]
     tag: Vec<String>,
@@ -180,11 +189,16 @@ pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
     #[derive(Deserialize)]
     struct Submitted {
         id: Id,
+        #[serde(default)]
+        merged: u32,
     }
     let client = shared.client()?;
-    let request = request(args.work, args.options)?;
+    let request = request(args.work, args.options, args.session)?;
     let answer = client.task_submit(&request).await?;
-    let Submitted { id } = answer.read_as()?;
+    let Submitted { id, merged } = answer.read_as()?;
+    if merged > 0 {
+        out::note(format!("merged into task {id}, which carries {} messages", merged + 1));
+    }
     match (args.wait, shared.json) {
         (false, false) => out::line(id.to_string())?,
         (false, true) => out::line(&answer.text)?,
@@ -201,7 +215,7 @@ pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn request(work: Work, options: Options) -> Result<TaskRequest> {
+fn request(work: Work, options: Options, session: SessionOptions) -> Result<TaskRequest> {
     let (kind, payload) = work.into_payload()?;
     let retry = options.retry();
     let resources = Resources {
@@ -228,6 +242,8 @@ fn request(work: Work, options: Options) -> Result<TaskRequest> {
         payload,
         agent: options.agent,
         lane: options.lane,
+        session: session.into_request(),
+        sent_at: options.sent_at,
         priority: options.priority,
         rank: options.rank,
         depends_on: options.after.into_iter().map(Dependency::Id).collect(),
@@ -358,7 +374,7 @@ mod tests {
     fn built(line: &[&str]) -> Value {
         let line =
             Line::try_parse_from(std::iter::once(&"submit").chain(line)).unwrap_or_else(|error| panic!("{error}"));
-        serde_json::to_value(request(line.args.work, line.args.options).unwrap()).unwrap()
+        serde_json::to_value(request(line.args.work, line.args.options, line.args.session).unwrap()).unwrap()
     }
 
     #[test]
@@ -440,6 +456,22 @@ mod tests {
             "run",
             "--dependency-timeout",
             "9s",
+            "--sent-at",
+            "2026-01-01T01:00:00+01:00",
+            "--session",
+            "chat:7",
+            "--session-mode",
+            "collect",
+            "--session-cap",
+            "5",
+            "--session-drop",
+            "summarize",
+            "--session-debounce",
+            "800ms",
+            "--session-max-wait",
+            "3s",
+            "--session-max-concurrent",
+            "2",
         ]);
         assert_eq!(
             task,
@@ -450,9 +482,17 @@ mod tests {
                 "timeoutMs": 60_000, "retry": {"maxRetries": 0, "backoffMs": 2000, "on": ["task", "lost"]},
                 "resources": {"cpu": 0.5, "ramMb": 64, "licence": 2}, "place": {"require": {"zone": "a"}},
                 "gates": ["api"], "stallMs": 1000, "preemptible": true, "ttlMs": 3_600_000,
-                "metadata": {"k": 1, "s": "text"}, "tags": ["t"], "name": "n", "idempotencyKey": "key"
+                "metadata": {"k": 1, "s": "text"}, "tags": ["t"], "name": "n", "idempotencyKey": "key",
+                "sentAt": "2026-01-01T00:00:00.000Z",
+                "session": {"key": "chat:7", "mode": "collect", "cap": 5, "drop": "summarize", "debounceMs": 800,
+                    "maxWaitMs": 3000, "maxConcurrent": 2}
             })
         );
+    }
+
+    #[test]
+    fn a_session_alone_is_only_its_key() {
+        assert_eq!(built(&["--session", "chat:7", "--", "a"])["session"], "chat:7");
     }
 
     #[test]
@@ -463,10 +503,11 @@ mod tests {
             &["submit", "--payload", "{}"],
             &["submit", "--delay", "1s", "--run-at", "5s", "--", "a"],
             &["submit", "--delay", "5", "--", "a"],
+            &["submit", "--session-mode", "collect", "--", "a"],
         ] {
             assert!(Line::try_parse_from(line).is_err(), "{line:?}");
         }
-        let nothing = request(Work::default(), Options::default()).unwrap_err();
+        let nothing = request(Work::default(), Options::default(), SessionOptions::default()).unwrap_err();
         assert!(nothing.to_string().contains("nothing to do"));
     }
 }

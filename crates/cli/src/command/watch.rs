@@ -1,6 +1,6 @@
 //! `runyard watch`: the event stream, a line for each event.
 
-use runyard_wire::{EventView, Id, Json, Progress};
+use runyard_wire::{EventView, Id, Json, Progress, SessionCounts};
 use serde::Deserialize;
 
 use crate::cli::Shared;
@@ -29,6 +29,9 @@ pub struct Args {
     /// Only tasks of this lane
     #[arg(long, short)]
     lane: Option<String>,
+    /// Only this session and its tasks
+    #[arg(long, value_name = "KEY")]
+    session: Option<String>,
     /// Begin behind this event instead of now
     #[arg(long, value_name = "EVENT-ID")]
     after: Option<String>,
@@ -77,6 +80,7 @@ fn query(args: &Args) -> Vec<(&'static str, String)> {
         ("task", args.task.map(|id| id.to_string())),
         ("batch", args.batch.map(|id| id.to_string())),
         ("lane", args.lane.clone()),
+        ("session", args.session.clone()),
     ]
     .into_iter()
     .filter_map(|(name, value)| value.map(|value| (name, value)))
@@ -111,6 +115,9 @@ pub fn describe(event: &EventView) -> String {
     if !whose.is_empty() {
         add(whose.join("/"));
     }
+    if let Some(session) = &event.session {
+        add(format!("session {session}"));
+    }
     if let Some(attempt) = event.attempt.filter(|&attempt| attempt > 1) {
         add(format!("attempt {attempt}"));
     }
@@ -121,7 +128,8 @@ pub fn describe(event: &EventView) -> String {
         add(reason.clone());
     }
     if let Some(data) = &event.data {
-        add(progress(event, data).or_else(|| elapsed(event, data)).unwrap_or_else(|| data.as_str().to_owned()));
+        let said = progress(event, data).or_else(|| elapsed(event, data)).or_else(|| counts(event, data));
+        add(said.unwrap_or_else(|| data.as_str().to_owned()));
     }
     // Names are padded to stand in a column, also where nothing follows.
     line.truncate(line.trim_end().len());
@@ -150,11 +158,24 @@ fn elapsed(event: &EventView, data: &Json) -> Option<String> {
     Some(format!("({did} {})", short(elapsed_ms)))
 }
 
+/// What a session was doing when it was changed, stopped or reset.
+fn counts(event: &EventView, data: &Json) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Session {
+        counts: SessionCounts,
+    }
+    if !event.kind.starts_with("session.") {
+        return None;
+    }
+    let Session { counts: SessionCounts { running, waiting, debouncing } } = data.read().ok()?;
+    Some(format!("({running} running, {waiting} waiting, {debouncing} debouncing)"))
+}
+
 fn colour(kind: &str) -> u8 {
     match kind {
         "task.completed" => 32,
         "task.failed" | "task.rejected" | "task.stalled" | "worker.lost" => 31,
-        "task.retrying" | "task.preempted" | "task.cancelled" => 33,
+        "task.retrying" | "task.preempted" | "task.cancelled" | "task.dropped" => 33,
         "task.started" => 36,
         _ => 0,
     }
@@ -189,6 +210,22 @@ mod tests {
         assert_eq!(said(r#"{"fraction":0.5,"message":"page 5 of 10"}"#), format!("{line} 50 % page 5 of 10"));
         assert_eq!(said(r#"{"message":"warming up"}"#), format!("{line} warming up"));
         assert_eq!(said("{}"), line);
+    }
+
+    #[test]
+    fn a_session_is_named_with_what_it_does() {
+        let stopped = r#"{"id":"1-0","type":"session.stopped","at":"2026-01-01T10:20:30.400Z","session":"chat:7",
+            "data":{"generation":0,"counts":{"running":1,"waiting":2,"debouncing":0}}}"#;
+        assert_eq!(
+            describe(&serde_json::from_str(stopped).unwrap()),
+            "10:20:30.400 session.stopped session chat:7 (1 running, 2 waiting, 0 debouncing)"
+        );
+        let merged = r#"{"id":"1-0","type":"task.merged","at":"2026-01-01T10:20:30.400Z","session":"chat:7",
+            "task":"00000000-0000-0000-0000-000000000001","agent":"a","lane":"main","kind":"http"}"#;
+        assert_eq!(
+            describe(&serde_json::from_str(merged).unwrap()),
+            "10:20:30.400 task.merged     00000000-0000-0000-0000-000000000001 a/main/http session chat:7"
+        );
     }
 
     #[test]

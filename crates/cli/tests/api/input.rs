@@ -133,7 +133,8 @@ fn bad_input_is_refused_with_field_and_rule_and_leaves_nothing() {
         (json!({"kind": "noop", "gates": ["nobody"]}), "gates[0]", "no gate"),
         (json!({"kind": "noop", "metadata": "text"}), "metadata", "expected"),
         (json!({"kind": "noop", "metadata": {"k": "x".repeat(17_000)}}), "metadata", "16384 bytes"),
-        (json!({"kind": "noop", "session": "s"}), "session", "not supported yet"),
+        (json!({"kind": "noop", "session": ["s"]}), "session", "the key of a session"),
+        (json!({"kind": "noop", "session": {"mode": "queue"}}), "session.key", "missing field"),
         (json!({"kind": "http"}), "payload", "is missing"),
         (json!({"kind": "http", "payload": {"url": "ftp://x/"}}), "payload.url", "use http or https"),
         (json!({"kind": "process", "payload": {}}), "payload.argv", "is missing"),
@@ -194,8 +195,14 @@ fn unknown_ids_routes_methods_and_parameters_are_problems() {
         ("GET", "/explain"),
         ("GET", "/logs"),
         ("GET", "/events"),
+        ("GET", "/messages"),
+        ("POST", "/input"),
     ] {
-        let body = if method == "PATCH" { "{\"rank\":1}" } else { "" };
+        let body = match (method, rest) {
+            ("PATCH", _) => "{\"rank\":1}",
+            (_, "/input") => "{\"text\":\"a\"}",
+            _ => "",
+        };
         let refusal = problem(404, &scene.request(method, &format!("/v1/tasks/{unknown}{rest}"), body));
         assert_eq!(refusal["code"], "not_found", "{method} {rest}");
         let refusal = problem(400, &scene.request(method, &format!("/v1/tasks/nope{rest}"), body));

@@ -24,6 +24,8 @@ fn the_api_describes_every_route_it_has() {
         "GET /v1/tasks/{id}/explain",
         "GET /v1/tasks/{id}/logs",
         "GET /v1/tasks/{id}/events",
+        "GET /v1/tasks/{id}/messages",
+        "POST /v1/tasks/{id}/input",
         "POST /v1/batches",
         "GET /v1/batches/{id}",
         "POST /v1/batches/{id}/cancel",
@@ -31,6 +33,13 @@ fn the_api_describes_every_route_it_has() {
         "PUT /v1/agents/{name}",
         "GET /v1/lanes",
         "PUT /v1/lanes/{name}",
+        "GET /v1/sessions",
+        "GET /v1/sessions/{key}",
+        "PUT /v1/sessions/{key}",
+        "PUT /v1/sessions/{key}/context",
+        "POST /v1/sessions/{key}/stop",
+        "POST /v1/sessions/{key}/stopall",
+        "POST /v1/sessions/{key}/reset",
         "GET /v1/stats",
         "GET /v1/config",
         "PATCH /v1/config",
@@ -58,7 +67,8 @@ fn the_api_describes_every_route_it_has() {
     assert_eq!(listed, expected);
     for route in listed.iter().filter(|route| *route != "GET /v1/events") {
         let (method, path) = route.split_once(' ').unwrap();
-        let path = path.replace("{id}", "01931b5c-7f3a-7c5e-9d1e-0a4b8e6f2c11").replace("{name}", "x");
+        let path =
+            path.replace("{id}", "01931b5c-7f3a-7c5e-9d1e-0a4b8e6f2c11").replace("{name}", "x").replace("{key}", "x");
         let answer = scene.request(method, &path, "");
         let is_missing = answer.body.contains("there is nothing at");
         assert!(

@@ -73,6 +73,49 @@ fn an_agents_settings_are_changed_and_taken_back() {
     assert_eq!(n(&agents["items"][0]["running"]), 2, "{agents:#}");
 }
 
+/// G4.1: in a lane of 2 at most 2 of 6 run together, and at some time exactly 2.
+#[test]
+fn a_lane_runs_as_many_as_it_may_and_no_more() {
+    let scene = Scene::with("[lanes]\nnarrow = 2\n");
+    let defaults = json!({"kind": "noop", "lane": "narrow", "payload": {"sleepMs": 50}});
+    let (batch, _) = scene.batch(json!({"defaults": defaults, "tasks": vec![json!({}); 6]}));
+    let events = scene.events_until(|event| event["type"] == "batch.finished" && event["batch"] == batch.as_str());
+    assert_eq!(crate::batches::peak(&events, &mut |_| true), 2);
+}
+
+/// G4.2, G4.3, G4.4: a new lane is shown with its limit and nothing in it; a task never makes or changes a lane: one of
+/// an unknown lane runs in main and says so.
+#[test]
+fn a_lane_is_what_it_was_made_as() {
+    let scene = Scene::new();
+    scene.expect(200, "PUT", "/v1/lanes/custom", json!({"limit": 3}));
+    let lane = |name: &str| {
+        let lanes = scene.get("/v1/lanes");
+        lanes["items"].as_array().unwrap().iter().find(|lane| lane["name"] == name).cloned()
+    };
+    let custom = json!({"name": "custom", "limit": 3, "paused": false, "running": 0, "queued": 0, "waiting": 0});
+    assert_eq!(lane("custom"), Some(custom.clone()));
+    scene.end(&scene.submit(json!({"kind": "noop", "lane": "custom"})));
+    assert_eq!(lane("custom"), Some(custom));
+    let task = scene.end(&scene.submit(json!({"kind": "noop", "lane": "nonexistent"})));
+    assert_eq!((task["lane"].as_str(), task["laneInForce"].as_str()), (Some("nonexistent"), Some("main")));
+    assert_eq!(lane("nonexistent"), None);
+}
+
+/// G4.5: what is cancelled before a full lane has room for it never runs.
+#[test]
+fn what_is_cancelled_before_its_lane_has_room_never_runs() {
+    let scene = Scene::with("[lanes]\nmain = 1\n");
+    let blocker = scene.blocker();
+    let id = scene.noop(json!({}));
+    assert_eq!(scene.cancel(&id).status, 200);
+    scene.cancel(&blocker);
+    scene.end(&blocker);
+    scene.end(&scene.noop(json!({})));
+    let task = scene.task(&id);
+    assert_eq!((task["state"].as_str(), n(&task["attempts"])), (Some("cancelled"), 0));
+}
+
 /// Bad settings are refused with their field, and change nothing.
 #[test]
 fn bad_settings_are_refused() {

@@ -52,7 +52,7 @@ impl Server {
             .unwrap();
         let mut address = None;
         wait_until(Duration::from_secs(30), "the server says where it listens", || {
-            assert!(child.try_wait().unwrap().is_none(), "the server ended; see {}", data.join("server.log").display());
+            assert!(child.try_wait().unwrap().is_none(), "the server ended: {}", last_lines(data));
             address = address_of(data, child.id());
             address.is_some()
         });
@@ -158,6 +158,14 @@ impl Server {
         let _ = stream.write_all(body);
         Some(stream)
     }
+}
+
+/// The end of the server's log; the directory is gone before anybody could look.
+fn last_lines(data: &Path) -> String {
+    const LINES: usize = 40;
+    let log = std::fs::read_to_string(data.join("server.log")).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
 }
 
 /// Where this process listens. A file that an earlier process left behind names that one.

@@ -13,6 +13,7 @@ use crate::job::Signs;
 use crate::log::{LogWriter, Stream};
 use crate::outcome::{Class, Failure, Outcome};
 use crate::result::{Fit, RESULT_BYTES_MAX, fit_text, to_bytes};
+use crate::usage::Usage;
 
 /// How much of a refusal's body is quoted.
 const QUOTE_BYTES_MAX: usize = 2048;
@@ -22,18 +23,26 @@ const ENVELOPE_BYTES: usize = 128;
 pub(super) async fn read(response: Response, signs: &dyn Signs, log: &mut LogWriter) -> Result<Outcome, Failure> {
     let status = response.status();
     if !status.is_success() {
-        return Err(refused(response).await);
+        return Err(refused(response, log).await);
     }
     if let Some(encoding) = encoding(&response) {
         let message =
             format!("the answer has content-encoding `{encoding}`, which is not understood; send no accept-encoding");
         return Err(Failure::work(Class::Task, message));
     }
-    let result = match body_kind(response.headers()) {
+    let (result, usage) = match body_kind(response.headers()) {
         BodyKind::Events => read_events(response, signs, log).await?,
         kind => read_body(response, kind, signs, log).await?,
     };
-    Ok(Outcome::Completed { result: Some(result) })
+    Ok(Outcome::Completed { result: Some(result), usage })
+}
+
+/// What a JSON text says was used. Nonsense is for people to see; the answer counts all the same.
+fn usage_of(json: &[u8], log: &mut LogWriter) -> Option<Usage> {
+    Usage::of_answer(json).unwrap_or_else(|error| {
+        log.note(&format!("in the answer, {error}"));
+        None
+    })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -63,11 +72,12 @@ fn encoding(response: &Response) -> Option<String> {
     is_packed.then_some(value)
 }
 
-async fn refused(mut response: Response) -> Failure {
+async fn refused(mut response: Response, log: &mut LogWriter) -> Failure {
     let status = response.status();
     let retry_after_ms = retry_after_ms(response.headers(), Timestamp::now());
     let location = response.headers().get(LOCATION).map(|to| String::from_utf8_lossy(to.as_bytes()).into_owned());
     let encoding = encoding(&response);
+    let is_json = encoding.is_none() && body_kind(response.headers()) == BodyKind::Json;
     let mut quote = Vec::new();
     // A body that breaks off is quoted as far as it came: the status is what counts.
     while let Ok(Some(chunk)) = response.chunk().await {
@@ -77,6 +87,7 @@ async fn refused(mut response: Response) -> Failure {
             break;
         }
     }
+    let usage = is_json.then(|| usage_of(&quote, log)).flatten().map(Box::new);
     let quote = match encoding {
         Some(encoding) => format!("[a body with content-encoding `{encoding}`]"),
         None => String::from_utf8_lossy(&quote).into_owned(),
@@ -86,6 +97,7 @@ async fn refused(mut response: Response) -> Failure {
         message: refusal_text(status, location.as_deref(), &quote),
         retry_after_ms,
         result: Some(to_bytes(&json!({"status": status.as_u16(), "body": quote}))),
+        usage,
         fault: crate::outcome::Fault::Work,
     }
 }
@@ -107,7 +119,7 @@ async fn read_body(
     kind: BodyKind,
     signs: &dyn Signs,
     log: &mut LogWriter,
-) -> Result<Vec<u8>, Failure> {
+) -> Result<(Vec<u8>, Option<Usage>), Failure> {
     let status = response.status();
     let mut body = Vec::new();
     let mut n_bytes: u64 = 0;
@@ -126,13 +138,14 @@ async fn read_body(
     }
     // What is too long to be read as JSON is a text like any other.
     if kind != BodyKind::Json || body.is_empty() || body.len() + ENVELOPE_BYTES > RESULT_BYTES_MAX {
-        return Ok(to_bytes(&text_result(status, &body, signs, log)));
+        return Ok((to_bytes(&text_result(status, &body, signs, log)), None));
     }
-    Ok(json_result(status, &body).unwrap_or_else(|| {
-        let mut result = text_result(status, &body, signs, log);
-        result["notJson"] = Value::Bool(true);
-        to_bytes(&result)
-    }))
+    if let Some(result) = json_result(status, &body) {
+        return Ok((result, usage_of(&body, log)));
+    }
+    let mut result = text_result(status, &body, signs, log);
+    result["notJson"] = Value::Bool(true);
+    Ok((to_bytes(&result), None))
 }
 
 /// `None` when it is not what its content type says.
@@ -157,7 +170,11 @@ fn text_result(status: StatusCode, body: &[u8], signs: &dyn Signs, log: &mut Log
     result
 }
 
-async fn read_events(mut response: Response, signs: &dyn Signs, log: &mut LogWriter) -> Result<Vec<u8>, Failure> {
+async fn read_events(
+    mut response: Response,
+    signs: &dyn Signs,
+    log: &mut LogWriter,
+) -> Result<(Vec<u8>, Option<Usage>), Failure> {
     let mut parser = SseParser::default();
     let mut gathered = Gathered::default();
     let mut n_bytes: u64 = 0;
@@ -170,7 +187,8 @@ async fn read_events(mut response: Response, signs: &dyn Signs, log: &mut LogWri
     if let Some(event) = parser.finish() {
         gathered.add(event, log);
     }
-    Ok(gathered.result(response.status()))
+    let usage = gathered.last.as_deref().and_then(|data| usage_of(data.as_bytes(), log));
+    Ok((gathered.result(response.status()), usage))
 }
 
 /// What the events have said so far, within the limit of a result.

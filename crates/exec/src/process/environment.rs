@@ -23,15 +23,21 @@ pub(super) fn inherited() -> Vec<(&'static str, OsString)> {
 }
 
 /// What tells the process who it is. Set last, so that a payload cannot replace it.
-pub(super) fn own(places: &Places, job: &Job) -> [(&'static str, OsString); 6] {
+pub(super) fn own(places: &Places, job: &Job) -> [(&'static str, OsString); 7] {
     [
         ("RUNYARD_TASK_ID", job.task_text().into()),
         ("RUNYARD_AGENT", (&*job.agent).into()),
         ("RUNYARD_ATTEMPT", job.attempt.to_string().into()),
+        ("RUNYARD_SESSION", session_text(job.session.as_deref()).into()),
         ("RUNYARD_DEADLINE", deadline_text(job.deadline).into()),
         (WORKDIR, places.work_dir(job.task).into()),
         ("RUNYARD_REPORT", places.report_file(job.task).into()),
     ]
+}
+
+/// The key, or empty when there is none. It may have any character in it, but a variable has no NUL.
+fn session_text(key: Option<&str>) -> String {
+    key.unwrap_or_default().replace('\0', "\u{fffd}")
 }
 
 /// RFC 3339, or empty when there is none.

@@ -6,7 +6,7 @@ use std::process::ExitStatus;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::report::ReportTail;
+use super::report::Reported;
 use super::tail::Tail;
 use crate::outcome::{Class, Failure, Outcome};
 use crate::result::{RESULT_BYTES_MAX, fit_text, to_bytes};
@@ -16,29 +16,30 @@ const EXIT_TIMEOUT: i32 = 124;
 /// Of the last line of standard error, in a message.
 const QUOTE_BYTES_MAX: usize = 512;
 
-pub(super) fn outcome(status: ExitStatus, stdout: &Tail, stderr: &Tail, report: ReportTail) -> Outcome {
+pub(super) fn outcome(status: ExitStatus, stdout: &Tail, stderr: &Tail, reported: Reported) -> Outcome {
+    let usage = reported.usage;
     match status.code() {
-        Some(0) => completed(stdout, report),
-        Some(code) => failed(code, stdout, stderr).into(),
-        None => killed(status.signal().unwrap_or_default(), stdout, stderr).into(),
+        Some(0) => completed(stdout, reported),
+        Some(code) => failed(code, stdout, stderr).with_usage(usage).into(),
+        None => killed(status.signal().unwrap_or_default(), stdout, stderr).with_usage(usage).into(),
     }
 }
 
-fn completed(stdout: &Tail, report: ReportTail) -> Outcome {
-    let (result, usage) = report.into_parts();
+fn completed(stdout: &Tail, reported: Reported) -> Outcome {
+    let Reported { result, usage_json, usage } = reported;
     let Some(result) = result else {
         let mut result = json!({"exitCode": 0, "stdout": stdout.text()});
-        if let Some(usage) = usage.as_deref().and_then(usage_value) {
+        if let Some(usage) = usage_json.as_deref().and_then(usage_value) {
             result["usage"] = usage;
         }
-        return Outcome::Completed { result: Some(to_bytes(&result)) };
+        return Outcome::Completed { result: Some(to_bytes(&result)), usage };
     };
     if result.get().len() > RESULT_BYTES_MAX {
         let message =
             format!("the reported result has {} bytes, over the limit of {RESULT_BYTES_MAX}", result.get().len());
-        return Failure::work(Class::Permanent, message).into();
+        return Failure::work(Class::Permanent, message).with_usage(usage).into();
     }
-    Outcome::Completed { result: Some(String::from(Box::<str>::from(result)).into_bytes()) }
+    Outcome::Completed { result: Some(String::from(Box::<str>::from(result)).into_bytes()), usage }
 }
 
 /// Usage is a small object; one that is not would push the result over its limit.

@@ -19,7 +19,7 @@ use super::record::Record;
 use super::{environment, system};
 use crate::job::Job;
 use crate::outcome::{Class, Failure};
-use crate::payload::ProcessPayload;
+use crate::payload::{ProcessPayload, Stdin};
 use crate::places::{Places, create_private_dir};
 
 pub(super) struct Launcher {
@@ -68,7 +68,7 @@ pub(super) struct Plan {
     cwd: PathBuf,
     record: Record,
     payload: ProcessPayload,
-    own_env: [(&'static str, std::ffi::OsString); 6],
+    own_env: [(&'static str, std::ffi::OsString); 7],
 }
 
 impl Plan {
@@ -119,7 +119,7 @@ impl Plan {
         command.args(&self.payload.argv[1..]).current_dir(&self.cwd).process_group(0);
         command.env_clear().envs(environment::inherited()).envs(&self.payload.env);
         command.envs(self.own_env.iter().map(|(name, value)| (name, value)));
-        command.stdin(if self.payload.stdin.is_some() { Stdio::piped() } else { Stdio::null() });
+        command.stdin(if self.payload.stdin == Stdin::Nothing { Stdio::null() } else { Stdio::piped() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         system::die_with_parent(&mut command);
         command

@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 
 use crate::job::{Progress, Signs};
 use crate::log::LogWriter;
+use crate::usage::Usage;
 
 /// What is read of the file over a whole run.
 const REPORT_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -34,8 +35,16 @@ pub(super) struct ReportTail {
     partial: Vec<u8>,
     n_lines: u64,
     n_complaints: u32,
-    result: Option<Box<RawValue>>,
-    usage: Option<Box<RawValue>>,
+    reported: Reported,
+}
+
+/// What the lines have said so far.
+#[derive(Default)]
+pub(super) struct Reported {
+    pub result: Option<Box<RawValue>>,
+    /// As it was written, for the result.
+    pub usage_json: Option<Box<RawValue>>,
+    pub usage: Option<Usage>,
 }
 
 #[derive(Deserialize)]
@@ -48,7 +57,7 @@ struct ReportLine {
 
 impl ReportTail {
     pub(super) fn new(path: PathBuf) -> ReportTail {
-        ReportTail { path, offset: 0, partial: Vec::new(), n_lines: 0, n_complaints: 0, result: None, usage: None }
+        ReportTail { path, offset: 0, partial: Vec::new(), n_lines: 0, n_complaints: 0, reported: Reported::default() }
     }
 
     /// Takes the whole lines that were appended since the last time.
@@ -75,9 +84,8 @@ impl ReportTail {
         self.take_line(&last, signs, log);
     }
 
-    /// The result and the usage.
-    pub(super) fn into_parts(self) -> (Option<Box<RawValue>>, Option<Box<RawValue>>) {
-        (self.result, self.usage)
+    pub(super) fn into_reported(self) -> Reported {
+        self.reported
     }
 
     fn read_more(&mut self) -> io::Result<Vec<u8>> {
@@ -99,23 +107,28 @@ impl ReportTail {
         }
         self.n_lines += 1;
         match serde_json::from_slice::<ReportLine>(line) {
-            Ok(line) => self.apply(line, signs),
+            Ok(line) => self.apply(line, signs, log),
             Err(error) => self.complain(&error, log),
         }
     }
 
-    fn apply(&mut self, line: ReportLine, signs: &dyn Signs) {
+    fn apply(&mut self, line: ReportLine, signs: &dyn Signs, log: &mut LogWriter) {
         signs.alive();
         if line.progress.is_some() || line.message.is_some() {
             let message = line.message.map(|text| text.chars().take(MESSAGE_CHARS_MAX).collect());
             let fraction = line.progress.map(|fraction| fraction.clamp(0.0, 1.0));
             signs.progress(Progress { fraction, message });
         }
-        self.result = line.result.or(self.result.take());
-        self.usage = line.usage.or(self.usage.take());
+        self.reported.result = line.result.or(self.reported.result.take());
+        let Some(usage) = line.usage else { return };
+        match Usage::parse(&usage) {
+            Ok(usage) => self.reported.usage = usage.or(self.reported.usage),
+            Err(error) => self.complain(&error, log),
+        }
+        self.reported.usage_json = Some(usage);
     }
 
-    fn complain(&mut self, error: &serde_json::Error, log: &mut LogWriter) {
+    fn complain(&mut self, error: &dyn std::error::Error, log: &mut LogWriter) {
         self.n_complaints += 1;
         if self.n_complaints <= COMPLAINTS_MAX {
             log.note(&format!("line {} of RUNYARD_REPORT is not understood: {error}", self.n_lines));

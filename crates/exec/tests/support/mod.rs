@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use runyard_exec::log::{self, Line};
 use runyard_exec::outcome::Failure;
-use runyard_exec::{Class, ExecOptions, Executors, Job, Kind, Outcome, Progress, Signs};
+use runyard_exec::{
+    Class, ExecOptions, Executors, Input, InputSender, Job, Kind, Outcome, Progress, Signs, Usage, input,
+};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tempfile::TempDir;
@@ -36,6 +38,7 @@ impl Yard {
             task: TASK,
             attempt: 1,
             agent: Arc::from("ada"),
+            session: None,
             kind,
             payload: Some(RawValue::from_string(payload.to_string()).expect("JSON")),
             deadline: Some(1_794_776_400_123),
@@ -45,11 +48,25 @@ impl Yard {
     }
 
     pub fn start(&self, job: Job) -> Running {
-        let signs = Arc::new(Recorder { log_bytes: watch::channel(0).0, progress: Mutex::default() });
+        self.start_with(job, Input::none())
+    }
+
+    /// As [`Self::start`], with the way to hand it further lines.
+    pub fn start_open(&self, job: Job) -> (Running, InputSender) {
+        let (sender, input) = input();
+        (self.start_with(job, input), sender)
+    }
+
+    fn start_with(&self, job: Job, input: Input) -> Running {
+        let signs = Arc::new(Recorder {
+            log_bytes: watch::channel(0).0,
+            progress: Mutex::default(),
+            taken: watch::channel(Vec::new()).0,
+        });
         let stop = CancellationToken::new();
         let (executors, its_signs, its_stop) = (self.executors.clone(), signs.clone(), stop.clone());
         let log_file = self.log_file();
-        let outcome = tokio::spawn(async move { executors.run(job, its_stop, &*its_signs).await });
+        let outcome = tokio::spawn(async move { executors.run(job, input, its_stop, &*its_signs).await });
         Running { signs, stop, log_file, outcome }
     }
 
@@ -90,6 +107,12 @@ impl Running {
         }
     }
 
+    /// Waits until this line has been taken.
+    pub async fn taken(&self, id: u128) {
+        let mut taken = self.signs.taken.subscribe();
+        taken.wait_for(|taken| taken.contains(&id)).await.expect("the recorder lives");
+    }
+
     pub async fn end(self) -> Outcome {
         self.outcome.await.expect("an executor does not panic")
     }
@@ -103,6 +126,7 @@ impl Running {
 pub struct Recorder {
     pub log_bytes: watch::Sender<u64>,
     pub progress: Mutex<Vec<Progress>>,
+    pub taken: watch::Sender<Vec<u128>>,
 }
 
 impl Signs for Recorder {
@@ -115,12 +139,24 @@ impl Signs for Recorder {
     fn progress(&self, progress: Progress) {
         self.progress.lock().expect("the recorder's lock").push(progress);
     }
+
+    fn input_taken(&self, id: u128) {
+        self.taken.send_modify(|taken| taken.push(id));
+    }
 }
 
 pub fn completed(outcome: Outcome) -> Value {
     match outcome {
-        Outcome::Completed { result: Some(result) } => serde_json::from_slice(&result).expect("a result is JSON"),
+        Outcome::Completed { result: Some(result), .. } => serde_json::from_slice(&result).expect("a result is JSON"),
         other => panic!("expected a completion with a result, got {other:?}"),
+    }
+}
+
+pub fn usage(outcome: &Outcome) -> Option<Usage> {
+    match outcome {
+        Outcome::Completed { usage, .. } => *usage,
+        Outcome::Failed(failure) => failure.usage.as_deref().copied(),
+        Outcome::Stopped => None,
     }
 }
 

@@ -21,7 +21,7 @@ pub fn needed(method: &Method, path: &str) -> Need {
     };
     let resource = rest.split('/').next().unwrap_or("");
     match resource {
-        "tasks" | "batches" => Need::Scope(if is_read { Scope::Read } else { Scope::Submit }),
+        "tasks" | "batches" | "sessions" => Need::Scope(if is_read { Scope::Read } else { Scope::Submit }),
         "agents" | "lanes" | "stats" | "events" | "config" | "drain" if is_read => Need::Scope(Scope::Read),
         _ => Need::Scope(Scope::Admin),
     }
@@ -44,6 +44,10 @@ mod tests {
             ("DELETE", "/v1/tasks/x", Need::Scope(Scope::Submit)),
             ("PATCH", "/v1/tasks/x", Need::Scope(Scope::Submit)),
             ("POST", "/v1/batches", Need::Scope(Scope::Submit)),
+            ("POST", "/v1/tasks/x/input", Need::Scope(Scope::Submit)),
+            ("GET", "/v1/sessions/a%2Fb", Need::Scope(Scope::Read)),
+            ("PUT", "/v1/sessions/k", Need::Scope(Scope::Submit)),
+            ("POST", "/v1/sessions/k/stopall", Need::Scope(Scope::Submit)),
             ("GET", "/v1/config", Need::Scope(Scope::Read)),
             ("PATCH", "/v1/config", Need::Scope(Scope::Admin)),
             ("PUT", "/v1/lanes/main", Need::Scope(Scope::Admin)),

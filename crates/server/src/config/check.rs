@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use super::types::{Config, Retry};
-use crate::intake::MS_MAX;
+use super::types::{Config, Retry, SessionSettings};
+use crate::intake::{MS_MAX, SESSION_KEY_BYTES_MAX};
 
 pub(super) struct Broken {
     pub field: String,
@@ -27,6 +27,7 @@ pub(super) fn check(config: &Config) -> Checked {
     check_defaults(config)?;
     check_scheduling(config)?;
     check_limits(config)?;
+    check_sessions(config)?;
     for (name, agent) in &config.agents {
         if let Some(weight) = agent.weight {
             at_least(&format!("agents.{name}.weight"), u64::from(weight), 1)?;
@@ -44,6 +45,7 @@ fn check_names(config: &Config) -> Checked {
         ("agents", config.agents.keys().collect()),
         ("kinds", config.kinds.keys().collect()),
         ("gates", config.gates.keys().collect()),
+        ("sessions.lanes", config.sessions.lanes.keys().collect()),
     ];
     for (section, names) in sections {
         if let Some(name) = names.into_iter().find(|name| !name_is_valid(name)) {
@@ -150,6 +152,32 @@ fn check_gate(name: &str, gate: &super::types::Gate) -> Checked {
         at_least(&format!("gates.{name}.burst"), u64::from(n), 1)?;
     }
     Ok(())
+}
+
+fn check_sessions(config: &Config) -> Checked {
+    let sessions = &config.sessions;
+    check_session("sessions", &sessions.settings())?;
+    if !(sessions.context_threshold > 0.0 && sessions.context_threshold <= 1.0) {
+        return broken("sessions.contextThreshold", "must be more than 0 and at most 1");
+    }
+    for (name, settings) in &sessions.lanes {
+        check_session(&format!("sessions.lanes.{name}"), settings)?;
+    }
+    for (at, pattern) in sessions.patterns.iter().enumerate() {
+        let at = format!("sessions.patterns[{at}]");
+        if pattern.key.is_empty() || pattern.key.len() > SESSION_KEY_BYTES_MAX {
+            return broken(format!("{at}.match"), "must be 1 to 256 bytes, such as agent:*:group:*");
+        }
+        check_session(&at, &pattern.settings())?;
+    }
+    Ok(())
+}
+
+fn check_session(at: &str, settings: &SessionSettings) -> Checked {
+    at_least(&format!("{at}.cap"), u64::from(settings.cap.unwrap_or(1)), 1)?;
+    at_least(&format!("{at}.maxConcurrent"), u64::from(settings.max_concurrent.unwrap_or(1)), 1)?;
+    ms(&format!("{at}.debounceMs"), 0, settings.debounce_ms.unwrap_or(0))?;
+    ms(&format!("{at}.maxWaitMs"), 0, settings.max_wait_ms.unwrap_or(0))
 }
 
 /// The bounds of a task's own times: both are added to the same clocks.

@@ -42,21 +42,25 @@ fn is_ours(variable: &str) -> bool {
 fn known_tree(file: &Map<String, Value>) -> Value {
     let schema = super::schema::json_schema();
     let mut known = super::schema::tree_of_keys(&schema);
-    let mut add = |layer: &Map<String, Value>| {
-        for section in ["lanes", "agents", "kinds", "gates"] {
-            let Some(Value::Object(names)) = layer.get(section) else { continue };
-            for name in names.keys() {
-                if known[section][name].is_null() {
-                    known[section][name] = known[section]["*"].clone();
-                }
-            }
-        }
-    };
-    add(file);
-    if let Ok(Value::Object(defaults)) = serde_json::to_value(Config::default()) {
-        add(&defaults);
+    add_names(&mut known, &Value::Object(file.clone()));
+    if let Ok(defaults) = serde_json::to_value(Config::default()) {
+        add_names(&mut known, &defaults);
     }
     known
+}
+
+/// The names that a layer uses where any name may stand.
+fn add_names(known: &mut Value, layer: &Value) {
+    let (Some(known), Some(layer)) = (known.as_object_mut(), layer.as_object()) else { return };
+    let any = known.get("*").cloned();
+    for (key, below) in layer {
+        if let (false, Some(any)) = (known.contains_key(key), &any) {
+            known.insert(key.clone(), any.clone());
+        }
+        if let Some(known) = known.get_mut(key) {
+            add_names(known, below);
+        }
+    }
 }
 
 fn path_of(variable: &str, known: &Value) -> Result<Vec<String>, Error> {
@@ -125,7 +129,7 @@ mod tests {
 
     #[test]
     fn keys_are_found_by_their_letters() {
-        let file = json!({ "agents": { "Big_Bot": {} } });
+        let file = json!({ "agents": { "Big_Bot": {} }, "sessions": { "lanes": { "Big_Lane": {} } } });
         let variables = [
             ("RUNYARD_LANES__MAIN", "5"),
             ("RUNYARD_LANES__FRESH", "2"),
@@ -134,6 +138,9 @@ mod tests {
             ("RUNYARD_AGENTS__BIG_BOT__MAXINFLIGHT", "3"),
             ("RUNYARD_DEFAULTS__RETRY__MAX_RETRIES", "0"),
             ("RUNYARD_LOG__FORMAT", "json"),
+            ("RUNYARD_SESSIONS__MAX_CONCURRENT", "2"),
+            ("RUNYARD_SESSIONS__LANES__BIG_LANE__CAP", "3"),
+            ("RUNYARD_SESSIONS__PATTERNS", "[{\"match\": \"a:*\", \"mode\": \"collect\"}]"),
             ("RUNYARD_URL", "http://elsewhere"),
             ("PATH", "/bin"),
         ];
@@ -144,6 +151,11 @@ mod tests {
             "agents": { "Big_Bot": { "maxInflight": 3 } },
             "defaults": { "retry": { "maxRetries": 0 } },
             "log": { "format": "json" },
+            "sessions": {
+                "maxConcurrent": 2,
+                "lanes": { "Big_Lane": { "cap": 3 } },
+                "patterns": [{ "match": "a:*", "mode": "collect" }],
+            },
         });
         assert_eq!(tree, expected);
     }

@@ -55,6 +55,8 @@ fn span_of(text: &str, field: &str) -> Range<usize> {
     while let Some((key, value)) = table.iter().find(|(key, _)| starts_with_key(rest, key.get_ref())) {
         found = key.span();
         rest = rest[key.get_ref().len()..].trim_start_matches('.');
+        let (value, behind) = entry_of(value, rest);
+        rest = behind;
         match value.get_ref().as_table() {
             Some(inner) if !rest.is_empty() => table = inner,
             _ => break,
@@ -63,8 +65,18 @@ fn span_of(text: &str, field: &str) -> Range<usize> {
     found
 }
 
+/// `[2].cap` of a list is `cap` of its third entry.
+fn entry_of<'a, 't>(
+    value: &'a toml::Spanned<toml::de::DeValue<'t>>,
+    rest: &'a str,
+) -> (&'a toml::Spanned<toml::de::DeValue<'t>>, &'a str) {
+    let index = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let entry = index.and_then(|(at, rest)| Some((value.get_ref().as_array()?.get(at.parse::<usize>().ok()?)?, rest)));
+    entry.map_or((value, rest), |(entry, rest)| (entry, rest.trim_start_matches('.')))
+}
+
 fn starts_with_key(field: &str, key: &str) -> bool {
-    field.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    field.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
 }
 
 #[cfg(test)]
@@ -104,6 +116,25 @@ mod tests {
     fn a_name_that_is_none_is_refused() {
         let error = refused("[lanes]\n\"a b\" = 1\n");
         assert!(error.contains("a name is 1 to 64"), "{error}");
+    }
+
+    #[test]
+    fn a_session_rule_is_refused_with_its_line() {
+        for (text, expected) in [
+            ("[sessions]\ncap = 0\n", "runyard.toml:2:1: sessions.cap: must be at least 1"),
+            ("[sessions]\nmode = \"fifo\"\n", "runyard.toml:2:8: unknown variant `fifo`"),
+            ("[sessions]\ncontextThreshold = 60\n", "runyard.toml:2:1: sessions.contextThreshold: must be more than 0"),
+            ("[sessions.lanes.main]\n\nmaxConcurrent = 0\n", "runyard.toml:3:1: sessions.lanes.main.maxConcurrent"),
+            (
+                "[[sessions.patterns]]\nmatch = \"a\"\ncap = 1\n[[sessions.patterns]]\nmatch = \"b\"\ncap = 0\n",
+                "runyard.toml:6:1: sessions.patterns[1].cap: must be at least 1",
+            ),
+            ("[[sessions.patterns]]\nmatch = \"\"\n", "runyard.toml:2:1: sessions.patterns[0].match"),
+            ("[[sessions.patterns]]\ncap = 1\n", "runyard.toml:1:1: missing field `match`"),
+        ] {
+            let error = refused(text);
+            assert!(error.starts_with(expected), "{error}");
+        }
     }
 
     #[test]

@@ -139,7 +139,7 @@ fn typed(values: &Map<String, Value>, origins: &BTreeMap<String, Origin>) -> Res
 /// The latest layer that set this key or something below it.
 fn origin_of(field: &str, origins: &BTreeMap<String, Origin>) -> Origin {
     let below = |path: &str| path == field || path.starts_with(field) && path[field.len()..].starts_with('.');
-    let above = |path: &str| field.starts_with(path) && field[path.len()..].starts_with('.');
+    let above = |path: &str| field.starts_with(path) && field[path.len()..].starts_with(['.', '[']);
     let origin = origins.iter().filter(|(path, _)| below(path) || above(path)).map(|(_, origin)| *origin).max();
     origin.unwrap_or(Origin::Default)
 }

@@ -21,6 +21,6 @@ pub use error::Error;
 pub use layers::{Layers, Merged, Origin, merge, merge_patch};
 pub use live::{ChangeError, Live, PATCH_SETTING, Sources};
 pub use schema::{default_file, json_schema};
-pub use to_core::{to_core, to_purge};
+pub use to_core::{mode, overflow, to_core, to_core_sessions, to_purge};
 pub use types::*;
 pub use watch::watch_file;

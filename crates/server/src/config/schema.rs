@@ -43,13 +43,14 @@ const HEAD: &str = "\
 ";
 
 /// What a reader looks for first comes first.
-const SECTIONS: [&str; 12] = [
+const SECTIONS: [&str; 13] = [
     "server",
     "limits",
     "lanes",
     "agents",
     "kinds",
     "gates",
+    "sessions",
     "defaults",
     "retention",
     "worker",
@@ -104,19 +105,39 @@ fn lanes(out: &mut String, defaults: &Value) {
 fn keys(out: &mut String, schema: &Value, body: &Value, defaults: &Value, section: &str) {
     let empty = Map::new();
     let properties = body.get("properties").and_then(Value::as_object).unwrap_or(&empty);
-    let is_table = |key: &str| defaults.get(key).is_some_and(Value::is_object);
-    for (key, node) in properties.iter().filter(|(key, _)| !is_table(key)) {
+    let list = |node| item(schema, resolved(schema, node));
+    let is_table = |key: &str, node| defaults.get(key).is_some_and(Value::is_object) || list(node).is_some();
+    for (key, node) in properties.iter().filter(|(key, node)| !is_table(key, node)) {
         comment(out, node.get("description"));
         match defaults.get(key) {
             Some(value) => out.push_str(&format!("# {key} = {value}\n")),
             None => out.push_str(&format!("# {key} = {}\n", example(schema, node))),
         }
     }
-    for (key, node) in properties.iter().filter(|(key, _)| is_table(key)) {
+    for (key, node) in properties.iter().filter(|(key, node)| is_table(key, node)) {
         comment(out, node.get("description"));
-        out.push_str(&format!("[{section}.{key}]\n"));
-        keys(out, schema, resolved(schema, node), &defaults[key], &format!("{section}.{key}"));
+        let (body, below) = (resolved(schema, node), format!("{section}.{key}"));
+        // Names and entries of lists are the reader's to add, so their headers are comments too.
+        match (map_values(schema, body), list(node)) {
+            (Some(values), _) => {
+                out.push_str(&format!("# [{below}.NAME]\n"));
+                keys(out, schema, values, &Value::Null, &below);
+            }
+            (_, Some(entry)) => {
+                out.push_str(&format!("# [[{below}]]\n"));
+                keys(out, schema, entry, &Value::Null, &below);
+            }
+            _ => {
+                out.push_str(&format!("[{below}]\n"));
+                keys(out, schema, body, &defaults[key], &below);
+            }
+        }
     }
+}
+
+/// The entries of a list of tables.
+fn item<'a>(schema: &'a Value, body: &'a Value) -> Option<&'a Value> {
+    body.get("items").map(|entry| resolved(schema, entry)).filter(|entry| entry.get("properties").is_some())
 }
 
 /// For a key without a default: the example beside its type, written as TOML.
@@ -159,13 +180,17 @@ mod tests {
         assert_eq!(tree["agents"]["some"]["maxPriority"], "high");
         assert_eq!(tree["defaults"]["retry"]["maxRetries"], 3);
         assert_eq!(tree["lanes"]["main"], 30);
+        assert_eq!(tree["sessions"]["lanes"]["some"]["mode"], "collect");
+        assert_eq!(tree["sessions"]["patterns"][0]["match"], "agent:*:group:*");
+        assert_eq!(tree["sessions"]["contextThreshold"], 0.6);
     }
 
     #[test]
     fn a_key_without_a_default_has_an_example() {
         let file = default_file();
         assert!(file.contains("# timeoutMs = 120000\n# Its share"), "{file}");
-        assert!(!file.contains(" = 0\n"), "{file}");
+        // 0 is what a key without an example would show; here it is a default.
+        assert!(file.lines().filter(|line| line.ends_with(" = 0")).eq(["# debounceMs = 0"]), "{file}");
     }
 
     #[test]

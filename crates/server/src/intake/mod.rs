@@ -4,11 +4,13 @@
 mod batch;
 mod fields;
 mod key;
+mod session;
 mod task;
 
 pub use batch::{PreparedBatch, StoredBatch, prepare_batch};
 pub use fields::{MS_MAX, tier};
 pub use key::{idempotency, key_of};
+pub use session::{SESSION_KEY_BYTES_MAX, session_key, session_settings};
 pub use task::{Prepared, Resolved, ids_only, prepare};
 
 use crate::access::Caller;

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::Intake;
 use super::fields::{self, Checked};
+use super::session;
 use crate::access::Scope;
 use crate::config;
 use crate::problem::{Error, Invalid};
@@ -41,12 +42,13 @@ pub fn prepare(intake: &Intake, request: TaskRequest, resolved: Resolved) -> Res
     fields::metadata(request.metadata.as_ref())?;
     fields::title("name", request.name.as_deref())?;
     fields::limits(request.limits.as_ref())?;
+    let session = request.session.as_ref().map(|asked| session::member(asked, request.sent_at)).transpose()?;
     if resolved.depends_on.len() > fields::DEPENDENCIES_MAX {
         return Err(Invalid::new("dependsOn", format!("at most {} tasks", fields::DEPENDENCIES_MAX)).into());
     }
     let settings = Settings::of(intake.config, &agent, &kind);
     let tier = settings.tier(fields::tier(request.priority.unwrap_or_default()));
-    let policy = policy(intake, &request, &settings, tier)?;
+    let policy = policy(intake, &request, &settings, &kind, tier)?;
     let lane = fields::name("lane", request.lane.as_deref().unwrap_or(runyard_core::config::LANE_MAIN))?;
     let (reserved, resources) = fields::resources(request.resources.as_ref(), &kind)?;
     let place = fields::place(request.place.as_ref())?;
@@ -79,6 +81,8 @@ pub fn prepare(intake: &Intake, request: TaskRequest, resolved: Resolved) -> Res
         deadline: request.deadline.map(|at| at.as_ms()),
         dependency_timeout_ms: request.dependency_timeout_ms,
         depends_on: resolved.depends_on,
+        session,
+        steers: None,
         spec: blob(&stored),
         refused: None,
         idempotency: None,
@@ -107,6 +111,8 @@ pub fn refused(id: TaskId, invalid: Invalid) -> Prepared {
         deadline: None,
         dependency_timeout_ms: None,
         depends_on: Vec::new(),
+        session: None,
+        steers: None,
         spec: Blob::from(&b"{}"[..]),
         refused: Some(refusal),
         idempotency: None,
@@ -159,12 +165,6 @@ fn refuse_later_parts(request: &TaskRequest) -> Checked<()> {
         let message = "webhooks are not supported yet; use GET /v1/tasks/{id}/wait or GET /v1/events";
         return Err(Invalid::not_supported_yet("callbackUrl", message));
     }
-    if request.session.is_some() {
-        return Err(Invalid::not_supported_yet(
-            "session",
-            "sessions are not supported yet; dependsOn puts tasks in order",
-        ));
-    }
     Ok(())
 }
 
@@ -188,8 +188,16 @@ fn check_times(intake: &Intake, request: &TaskRequest) -> Checked<()> {
 }
 
 fn check_payload(kind: &str, request: &TaskRequest) -> Checked<()> {
-    let payload = request.payload.as_ref().map_or(RawValue::NULL, |payload| &*payload.0);
-    runyard_exec::validate_payload(kind, payload).map_err(|error| Invalid::new(error.field, error.message))
+    runyard_exec::validate_payload(kind, payload(request)).map_err(|error| Invalid::new(error.field, error.message))
+}
+
+/// Whether its executor hands further messages to it while it runs.
+fn takes_input(kind: &str, request: &TaskRequest) -> bool {
+    runyard_exec::takes_input(kind, Some(payload(request)))
+}
+
+fn payload(request: &TaskRequest) -> &RawValue {
+    request.payload.as_ref().map_or(RawValue::NULL, |payload| &*payload.0)
 }
 
 /// What the configuration says about this agent and this kind.
@@ -220,7 +228,7 @@ impl<'a> Settings<'a> {
     }
 }
 
-fn policy(intake: &Intake, request: &TaskRequest, settings: &Settings, tier: Tier) -> Checked<Policy> {
+fn policy(intake: &Intake, request: &TaskRequest, settings: &Settings, kind: &str, tier: Tier) -> Checked<Policy> {
     let timeout_ms = request.timeout_ms.unwrap_or_else(|| settings.timeout_ms());
     let timeout_ms_max = intake.config.defaults.timeout_ms_max;
     if !(1..=timeout_ms_max).contains(&timeout_ms) {
@@ -233,6 +241,7 @@ fn policy(intake: &Intake, request: &TaskRequest, settings: &Settings, tier: Tie
         preemptible: request.preemptible.unwrap_or(tier == Tier::Low),
         stall_ms: request.stall_ms,
         ttl_ms: request.ttl_ms,
+        takes_input: takes_input(kind, request),
     })
 }
 
@@ -311,7 +320,12 @@ mod tests {
             (json!({ "kind": "noop", "tags": ["a b"] }), "tags[0]", "a name is"),
             (json!({ "kind": "noop", "metadata": big }), "metadata", "16384 bytes"),
             (json!({ "kind": "noop", "callbackUrl": "http://x/" }), "callbackUrl", "not supported yet"),
-            (json!({ "kind": "noop", "session": "s" }), "session", "not supported yet"),
+            (json!({ "kind": "noop", "session": "" }), "session", "1 to 256 bytes"),
+            (json!({ "kind": "noop", "session": "a\u{1}" }), "session", "control characters"),
+            (json!({ "kind": "noop", "session": { "key": long } }), "session", "1 to 256 bytes"),
+            (json!({ "kind": "noop", "session": { "key": "s", "cap": 0 } }), "session.cap", "at least 1"),
+            (json!({ "kind": "noop", "session": { "key": "s", "mode": "fifo" } }), "session.mode", "interrupt"),
+            (json!({ "kind": "noop", "sentAt": "yesterday" }), "sentAt", "a time looks like"),
             (json!({ "kind": "noop", "limits": { "pids": 5 } }), "limits.pids", "only outputBytes"),
             (json!({ "kind": "noop", "limits": { "outputBytes": 0 } }), "limits.outputBytes", "from 1"),
             (json!({ "kind": "noop", "place": { "require": { "a b": "c" } } }), "place.require", "a name is"),

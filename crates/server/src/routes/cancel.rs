@@ -60,7 +60,7 @@ pub async fn by_filter(
     let request = body.value;
     let is_empty = CancelFilter { reason: None, ..request.clone() } == CancelFilter::default();
     if is_empty {
-        return Err(Invalid::new("", "give at least one of agent, state, lane, kind, batch").into());
+        return Err(Invalid::new("", "give at least one of agent, state, lane, kind, batch, session").into());
     }
     if caller.agents.is_some() {
         let agent = request.agent.as_deref().unwrap_or("");
@@ -74,6 +74,7 @@ pub async fn by_filter(
         lane: request.lane.as_deref().map(Name::new),
         kind: request.kind.as_deref().map(Name::new),
         batch: request.batch.map(|id| runyard_core::ids::BatchId(id.0)),
+        session: request.session.as_deref().map(Name::new),
         ..Filter::default()
     };
     cancel_many(&app, filter, reason(request.reason)?).await.map(Json)

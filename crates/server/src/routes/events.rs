@@ -38,6 +38,8 @@ pub struct EventParams {
     task: Option<String>,
     /// Events of this batch and its tasks.
     batch: Option<String>,
+    /// Events of this session and its tasks.
+    session: Option<String>,
     /// Events of this lane's tasks.
     lane: Option<String>,
     /// As the header Last-Event-ID, for clients that cannot send one.
@@ -55,6 +57,7 @@ impl EventParams {
             lane: self.lane.clone(),
             task: task.map(|id| TaskId(id.0)),
             batch: batch.map(|id| BatchId(id.0)),
+            session: self.session.clone(),
         })
     }
 }

@@ -13,6 +13,7 @@ use runyard_wire::Id;
 use serde::de::DeserializeOwned;
 
 use crate::config::{NAME_RULE, name_is_valid};
+use crate::intake::session_key;
 use crate::problem::{Error, Invalid};
 
 pub const TASK_BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -102,6 +103,7 @@ pub struct TaskPath(pub TaskId);
 pub struct BatchPath(pub BatchId);
 pub struct KeyPath(pub Id);
 pub struct NamePath(pub Name);
+pub struct SessionPath(pub Name);
 
 impl<S: Send + Sync> FromRequestParts<S> for TaskPath {
     type Rejection = Error;
@@ -136,6 +138,15 @@ impl<S: Send + Sync> FromRequestParts<S> for NamePath {
     }
 }
 
+impl<S: Send + Sync> FromRequestParts<S> for SessionPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        let text = path_text(parts, state).await?;
+        Ok(SessionPath(session_key("key", &text)?))
+    }
+}
+
 async fn id_of<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<Id, Error> {
     let text = path_text(parts, state).await?;
     Ok(parsed("id", &text)?)
@@ -144,6 +155,23 @@ async fn id_of<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<Id, Error
 async fn path_text<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<String, Error> {
     let path = Path::<String>::from_request_parts(parts, state).await;
     path.map(|Path(text)| text).map_err(|error| Invalid::new("path", error.body_text()).into())
+}
+
+const PAGE_DEFAULT: usize = 100;
+const PAGE_MAX: usize = 1000;
+
+pub fn page_limit(asked: Option<usize>) -> Result<usize, Invalid> {
+    let limit = asked.unwrap_or(PAGE_DEFAULT);
+    if (1..=PAGE_MAX).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(Invalid::new("limit", format!("must be from 1 to {PAGE_MAX}")))
+}
+
+/// Where the page before ended.
+pub fn cursor(asked: Option<&str>) -> Result<Option<u64>, Invalid> {
+    let after = asked.map(|cursor| cursor.parse::<u64>()).transpose();
+    after.map_err(|_| Invalid::new("cursor", "is not one that this server gave"))
 }
 
 pub fn parsed<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, Invalid> {

@@ -8,10 +8,12 @@ mod events;
 mod extract;
 mod guard;
 mod health;
+mod input;
 mod keys;
 mod logs;
 mod openapi;
 mod parents;
+mod sessions;
 mod settings;
 mod stats;
 mod stream;
@@ -51,9 +53,17 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(tasks::explain))
         .routes(routes!(logs::logs))
         .routes(routes!(tasks::history))
+        .routes(routes!(input::input))
+        .routes(routes!(input::messages))
         .routes(routes!(batches::create))
         .routes(routes!(batches::show))
         .routes(routes!(cancel::of_batch))
+        .routes(routes!(sessions::list))
+        .routes(routes!(sessions::show, sessions::put))
+        .routes(routes!(sessions::put_context))
+        .routes(routes!(sessions::stop))
+        .routes(routes!(sessions::stop_all))
+        .routes(routes!(sessions::reset))
         .routes(routes!(settings::agents))
         .routes(routes!(settings::put_agent))
         .routes(routes!(settings::lanes))

@@ -82,6 +82,12 @@ mod tests {
             ("/v1/batches/{id}/cancel", "post"),
             ("/v1/lanes/{name}", "put"),
             ("/v1/events", "get"),
+            ("/v1/tasks/{id}/input", "post"),
+            ("/v1/tasks/{id}/messages", "get"),
+            ("/v1/sessions", "get"),
+            ("/v1/sessions/{key}", "put"),
+            ("/v1/sessions/{key}/context", "put"),
+            ("/v1/sessions/{key}/stopall", "post"),
             ("/v1/keys/{id}", "delete"),
             ("/readyz", "get"),
         ] {

@@ -44,6 +44,7 @@ pub struct EventFilter {
     pub lane: Option<String>,
     pub task: Option<TaskId>,
     pub batch: Option<BatchId>,
+    pub session: Option<String>,
 }
 
 impl EventFilter {
@@ -52,6 +53,7 @@ impl EventFilter {
             && match &happening.subject {
                 Subject::Task(facts) => self.matches_task(facts),
                 Subject::Batch(batch) => self.is_about_batches(batch.id),
+                Subject::Session(session) => self.is_about_sessions(&session.key),
                 Subject::Worker { .. } | Subject::Config => self.is_about_all(),
             }
     }
@@ -69,14 +71,23 @@ impl EventFilter {
             && self.lane.as_deref().is_none_or(|lane| *lane == *facts.lane)
             && self.task.is_none_or(|task| task == facts.task)
             && self.batch.is_none_or(|batch| Some(batch) == facts.batch)
+            && self.session.as_deref().is_none_or(|session| Some(session) == facts.session.as_deref())
     }
 
     fn is_about_batches(&self, id: BatchId) -> bool {
-        self.agent.is_none() && self.lane.is_none() && self.task.is_none() && self.batch.is_none_or(|batch| batch == id)
+        self.is_about_no_task() && self.session.is_none() && self.batch.is_none_or(|batch| batch == id)
+    }
+
+    fn is_about_sessions(&self, key: &str) -> bool {
+        self.is_about_no_task() && self.batch.is_none() && self.session.as_deref().is_none_or(|session| session == key)
     }
 
     fn is_about_all(&self) -> bool {
-        self.agent.is_none() && self.lane.is_none() && self.task.is_none() && self.batch.is_none()
+        self.is_about_no_task() && self.batch.is_none() && self.session.is_none()
+    }
+
+    fn is_about_no_task(&self) -> bool {
+        self.agent.is_none() && self.lane.is_none() && self.task.is_none()
     }
 
     /// Progress knows its task only.
@@ -85,6 +96,7 @@ impl EventFilter {
             && self.agent.is_none()
             && self.lane.is_none()
             && self.batch.is_none()
+            && self.session.is_none()
             && self.task.is_none_or(|wanted| wanted == task)
     }
 }
@@ -199,6 +211,7 @@ fn sse_event(position: Position, happening: &Happening) -> SseEvent {
 #[cfg(test)]
 mod tests {
     use runyard_core::event::HappeningKind;
+    use runyard_core::session::{Session, SessionId};
     use runyard_core::task::Tier;
 
     use super::*;
@@ -211,6 +224,7 @@ mod tests {
             kind: "noop".into(),
             tier: Tier::Normal,
             batch: None,
+            session: Some("s".into()),
             attempt: 1,
             class: None,
             reason: "".into(),
@@ -236,6 +250,16 @@ mod tests {
         assert!(!filter(&[], None, Some(2)).matches(&event));
         let config = Happening { kind: HappeningKind::ConfigChanged, at_ms: 1, subject: Subject::Config };
         assert!(filter(&[], None, None).matches(&config) && !filter(&[], Some("a"), None).matches(&config));
+        let of_session = |key: &str| EventFilter { session: Some(key.to_owned()), ..EventFilter::default() };
+        assert!(of_session("s").matches(&event) && !of_session("t").matches(&event));
+        let session = Session::new(SessionId(1), "s".into(), "main".into(), 1);
+        let subject = Subject::Session(Box::new(session));
+        let stopped = Happening { kind: HappeningKind::SessionStopped, at_ms: 1, subject };
+        assert!(of_session("s").matches(&stopped) && !of_session("t").matches(&stopped));
+        assert!(
+            filter(&["session.*"], None, None).matches(&stopped) && !filter(&[], Some("a"), None).matches(&stopped)
+        );
+        assert!(!of_session("s").matches(&config));
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -7,20 +7,21 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use runyard_core::event::{
-    Accepted, Answer, Change, ChangeRefusal, Event, FirstAnswer, NewTask, Submission, SubmitMode,
+    Accepted, Answer, Change, ChangeRefusal, Event, FirstAnswer, Idempotency, NewTask, Submission, SubmitMode,
 };
 use runyard_core::ids::{FlowId, TaskId};
 use runyard_core::name::Name;
 use runyard_core::task::{Task, Tier};
 use runyard_store::store::{Filter, TaskDoc};
+use runyard_wire as wire;
 use runyard_wire::{
-    ChangeRequest, Dependency, ExplainView, Id, ListPage, Priority, RetryRequest, StepView, StoredSpec, TaskRequest,
-    TaskState, TaskView, Timestamp,
+    ChangeRequest, Dependency, ExplainView, Id, ListPage, Priority, RetryRequest, SessionRequest, StepView, StoredSpec,
+    TaskRequest, TaskState, TaskView, Timestamp,
 };
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
-use super::extract::{Body, Params, TaskPath, parsed, parsed_list};
+use super::extract::{Body, Params, TaskPath, cursor, page_limit, parsed, parsed_list};
 use super::parents::name_parents;
 use crate::access::Caller;
 use crate::app::App;
@@ -29,12 +30,10 @@ use crate::intake::{self, Intake, Prepared, Resolved};
 use crate::problem::{Error, Invalid};
 use crate::view::{self, Labels};
 
-const PAGE_DEFAULT: usize = 100;
-const PAGE_MAX: usize = 1000;
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 const REPLAYED: &str = "idempotent-replayed";
 
-/// Submit one task.
+/// Submit one task. A message that became a part of another task of its session is answered with that one, and `merged`.
 #[utoipa::path(post, path = "/v1/tasks", tag = "tasks", request_body = TaskRequest,
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key and body gets the first answer again")),
     responses((status = 201, description = "Accepted and stored", body = TaskView,
@@ -56,7 +55,7 @@ pub async fn create(
     let prepared = intake::prepare(&intake, request, resolved)?;
     let key = key.map(|key| intake::idempotency(&prepared.new.flow.agent, &key, &body.bytes));
     drop(config);
-    submit_one(&app, prepared, key).await
+    submit(&app, prepared, key).await.map(Submitted::created)
 }
 
 /// List tasks, newest first.
@@ -67,12 +66,8 @@ pub async fn list(
     Params(params): Params<ListParams>,
 ) -> Result<Json<ListPage<TaskView>>, Error> {
     let filter = params.filter()?;
-    let limit = params.limit.unwrap_or(PAGE_DEFAULT);
-    if !(1..=PAGE_MAX).contains(&limit) {
-        return Err(Invalid::new("limit", format!("must be from 1 to {PAGE_MAX}")).into());
-    }
-    let after = params.cursor.as_deref().map(|cursor| cursor.parse::<u64>()).transpose();
-    let after = after.map_err(|_| Invalid::new("cursor", "is not one that this server gave"))?;
+    let limit = page_limit(params.limit)?;
+    let after = cursor(params.cursor.as_deref())?;
     let page = app.read(move |reader| reader.tasks(&filter, after, limit)).await?;
     let items = page.items.into_iter().map(|doc| view::doc_view(&app, doc)).collect::<Result<_, _>>()?;
     Ok(Json(ListPage { items, next_cursor: page.next.map(|seq| seq.to_string()) }))
@@ -94,6 +89,8 @@ pub struct ListParams {
     priority: Option<String>,
     /// Tasks of this batch.
     batch: Option<String>,
+    /// Tasks of this session.
+    session: Option<String>,
     /// Submitted after this moment.
     created_after: Option<String>,
     /// Submitted before this moment.
@@ -117,6 +114,7 @@ impl ListParams {
             kind: self.kind.as_deref().map(Name::new),
             tier: priority.map(intake::tier),
             batch: batch.map(|id| runyard_core::ids::BatchId(id.0)),
+            session: self.session.as_deref().map(Name::new),
             created_after: time("createdAfter", self.created_after.as_deref())?.map(Timestamp::as_ms),
             created_before: time("createdBefore", self.created_before.as_deref())?.map(Timestamp::as_ms),
         })
@@ -179,13 +177,14 @@ pub async fn retry(
     let now_ms = clock::wall_ms();
     let parents = stored.depends_on.clone();
     let depends_on = app.read(move |reader| live_of(reader, &parents)).await?;
-    let request = copy_of(&doc, stored, now_ms);
+    let payload = whole_payload(&app, &doc, stored.payload.clone()).await?;
+    let request = TaskRequest { payload, ..copy_of(&doc, stored, now_ms) };
     let config = app.config.current();
     let intake = Intake { config: &config.config, caller: &caller, now_ms };
     let resolved = Resolved { id: TaskId(clock::new_id()), depends_on, retry_of: Some(Id(id.0)) };
     let prepared = intake::prepare(&intake, request, resolved)?;
     drop(config);
-    submit_one(&app, prepared, None).await
+    submit(&app, prepared, None).await.map(Submitted::created)
 }
 
 /// Why does it wait, and what for?
@@ -238,22 +237,43 @@ pub fn replayed(mut response: Response) -> Response {
     response
 }
 
-async fn submit_one(
-    app: &App,
-    prepared: Prepared,
-    idempotency: Option<runyard_core::event::Idempotency>,
-) -> Result<Response, Error> {
+/// A task that was taken, or the first answer again.
+pub struct Submitted {
+    view: TaskView,
+    is_replayed: bool,
+}
+
+impl Submitted {
+    fn created(self) -> Response {
+        self.respond(StatusCode::CREATED, |view| view)
+    }
+
+    /// With the place of the task, which may be another than the one that was sent.
+    pub fn respond<T: Serialize>(self, status: StatusCode, body: impl FnOnce(TaskView) -> T) -> Response {
+        let location = format!("/v1/tasks/{}", self.view.status.id);
+        let mut response = (status, Json(body(self.view))).into_response();
+        if let Ok(location) = HeaderValue::from_str(&location) {
+            response.headers_mut().insert(header::LOCATION, location);
+        }
+        if self.is_replayed { replayed(response) } else { response }
+    }
+}
+
+pub async fn submit(app: &App, prepared: Prepared, idempotency: Option<Idempotency>) -> Result<Submitted, Error> {
     let Prepared { new, stored } = prepared;
-    let labels = Labels::of(&new.flow);
+    let labels = Labels::of(&new);
     let asked = as_asked(&new);
     let submit = |ticket| {
         Event::Submit(Submission { ticket, batch: None, mode: SubmitMode::All, items: vec![new], idempotency })
     };
     match app.handle.ask(submit).await? {
         Answer::Submitted { items } => match items.into_iter().next() {
-            Some(Ok(Accepted { id, task: Some(task), .. })) => {
-                let view = view::task_view(app, &task, labels, stored, None);
-                Ok(created(id, Json(view).into_response()))
+            Some(Ok(Accepted { task: Some(task), merged, .. })) => {
+                let view = match merged {
+                    Some(_) => carrier_view(app, *task).await?,
+                    None => view::task_view(app, &task, labels, stored, None),
+                };
+                Ok(Submitted { view, is_replayed: false })
             }
             Some(Err(refusal)) => Err(Error::Refused(refusal)),
             Some(Ok(_)) | None => Err(unexpected()),
@@ -268,10 +288,16 @@ async fn submit_one(
                     view::task_view(app, &task, labels, stored, None)
                 }
             };
-            Ok(replayed(created(id, Json(view::as_first_answered(view, phase)).into_response())))
+            Ok(Submitted { view: view::as_first_answered(view, phase), is_replayed: true })
         }
         _ => Err(unexpected()),
     }
+}
+
+/// The task that carries a merged message: as the merge left it, with what it was submitted with itself.
+async fn carrier_view(app: &App, task: Task) -> Result<TaskView, Error> {
+    let doc = task_doc(app, task.id).await?;
+    view::doc_view(app, TaskDoc { task, result: None, ..doc })
 }
 
 /// A task of which only the request is known.
@@ -283,15 +309,6 @@ fn as_asked(new: &NewTask) -> Task {
         deadline: new.deadline,
         ..Task::new(new.id, 0, FlowId(0), 0)
     }
-}
-
-fn created(id: TaskId, mut response: Response) -> Response {
-    *response.status_mut() = StatusCode::CREATED;
-    let location = format!("/v1/tasks/{}", Id(id.0));
-    if let Ok(location) = HeaderValue::from_str(&location) {
-        response.headers_mut().insert(header::LOCATION, location);
-    }
-    response
 }
 
 fn capped(app: &App, agent: &str, asked: Tier) -> Tier {
@@ -309,8 +326,21 @@ fn live_of(reader: &dyn runyard_store::store::Reader, parents: &[Id]) -> runyard
     Ok(live)
 }
 
+/// What a task was given to do: its own payload, with the messages that were merged into it.
+pub async fn whole_payload(app: &App, doc: &TaskDoc, own: Option<wire::Json>) -> Result<Option<wire::Json>, Error> {
+    if doc.task.member.is_none_or(|member| member.n_merged == 0) {
+        return Ok(own);
+    }
+    let id = doc.task.id;
+    let messages = app.read(move |reader| reader.messages(id)).await?;
+    let specs = messages.iter().map(|(_, spec)| view::read_spec(spec)).collect::<Result<Vec<_>, _>>()?;
+    let merged = specs.iter().map(|spec| spec.payload.as_ref());
+    let payloads: Vec<_> = [own.as_ref()].into_iter().chain(merged).map(|json| json.map(|json| &*json.0)).collect();
+    Ok(runyard_worker::merged_payload(&payloads, &[]).map(wire::Json))
+}
+
 /// What was asked for then, asked for again; moments that have passed are left out.
-fn copy_of(doc: &TaskDoc, stored: StoredSpec, now_ms: u64) -> TaskRequest {
+pub fn copy_of(doc: &TaskDoc, stored: StoredSpec, now_ms: u64) -> TaskRequest {
     let policy = &doc.task.policy;
     let shown = view::retry_spec(&policy.retry);
     let retry = RetryRequest {
@@ -326,8 +356,9 @@ fn copy_of(doc: &TaskDoc, stored: StoredSpec, now_ms: u64) -> TaskRequest {
         payload: stored.payload,
         agent: Some(doc.agent.to_string()),
         lane: Some(doc.lane.to_string()),
-        session: None,
-        sent_at: stored.sent_at,
+        session: doc.session.as_ref().map(|key| SessionRequest::new(key.as_str())),
+        // A copy is asked for now: a stop of its session after the first was sent does not mean it.
+        sent_at: stored.sent_at.filter(|_| doc.session.is_none()),
         priority: Some(view::priority(doc.tier)),
         rank: Some(doc.task.rank),
         depends_on: Vec::<Dependency>::new(),

@@ -2,6 +2,7 @@ use runyard_core::event::{Due, NewTask, Release, Submission, SubmitMode};
 use runyard_core::flow::{FlowKey, Place, Shape};
 use runyard_core::name::Blob;
 use runyard_core::now;
+use runyard_core::session::{Session, SessionId};
 use runyard_core::task::{Policy, Task, Tier};
 use runyard_core::write::{Loaded, Needs, Rows, WriteSet};
 use runyard_store::memory::MemoryStore;
@@ -72,6 +73,8 @@ fn submit(id: TaskId) -> impl FnOnce(Ticket) -> Event {
         deadline: None,
         dependency_timeout_ms: None,
         depends_on: Vec::new(),
+        session: None,
+        steers: None,
         spec: Blob::from(b"{}".to_vec()),
         refused: None,
         idempotency: None,
@@ -120,6 +123,18 @@ impl Store for Poisoned {
 
     fn specs(&mut self, tasks: &[TaskId]) -> Result<Vec<Option<Blob>>> {
         self.0.specs(tasks)
+    }
+
+    fn sessions_after(&mut self, after: SessionId, limit: usize) -> Result<Vec<Session>> {
+        self.0.sessions_after(after, limit)
+    }
+
+    fn merged(&mut self, task: TaskId) -> Result<Vec<Blob>> {
+        self.0.merged(task)
+    }
+
+    fn dropped(&mut self, session: SessionId, from: u64, to: u64) -> Result<Vec<Blob>> {
+        self.0.dropped(session, from, to)
     }
 
     fn n_ahead(&mut self, task: &Task, limit: u32) -> Result<u32> {

@@ -8,12 +8,16 @@ use runyard_core::event::{FirstAnswer, IdempotencyRow, ParentEnd, Release};
 use runyard_core::hash::DetMap;
 use runyard_core::ids::TaskId;
 use runyard_core::name::{Blob, Name};
+use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::Task;
-use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, Insert, Update, WriteSet};
-use rusqlite::{OptionalExtension, Transaction, params};
+use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, Insert, SessionDrop, Update, WriteSet};
+use rusqlite::{CachedStatement, OptionalExtension, Transaction, params};
 
 use super::row::{Doing, failed, integer, is_constraint, moment};
-use crate::codec::{encode_answer, encode_batch, encode_happenings, encode_row_key, encode_task_body};
+use crate::codec::{
+    encode_answer, encode_batch, encode_happenings, encode_message_body, encode_row_key, encode_session_body,
+    encode_task_body,
+};
 use crate::store::{Error, Result};
 
 /// Buffers that live from commit to commit.
@@ -37,6 +41,10 @@ pub fn write_all(tx: &Transaction<'_>, writes: &WriteSet, scratch: &mut Scratch)
     write_releases(tx, writes)?;
     write_flows(tx, writes)?;
     write_batches(tx, &writes.batches_added, &writes.batches_put)?;
+    insert_sessions(tx, &writes.sessions_added, scratch)?;
+    update_sessions(tx, &writes.sessions_put, scratch)?;
+    insert_messages(tx, &writes.messages_added, scratch)?;
+    insert_drops(tx, &writes.drops_added)?;
     insert_keys(tx, &writes.idempotency_added)?;
     add_counts(tx, &writes.counts)?;
     put_rates(tx, &writes.rates)?;
@@ -85,7 +93,8 @@ fn insert_tasks(tx: &Transaction<'_>, inserts: &[Insert], scratch: &mut Scratch)
     let mut insert = tx
         .prepare_cached(
             "INSERT INTO tasks(seq, id, flow, rank, phase, attempt, created_at, wall_due, steady_due, expires_at, \
-             batch, key, body, result) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+             batch, key, body, result, session, line) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
         )
         .doing(WRITING)?;
     let mut insert_spec = tx.prepare_cached("INSERT INTO specs(seq, spec) VALUES (?1, ?2)").doing(WRITING)?;
@@ -107,6 +116,8 @@ fn insert_tasks(tx: &Transaction<'_>, inserts: &[Insert], scratch: &mut Scratch)
             scratch.key,
             scratch.body,
             result.as_deref(),
+            task.session().map(|session| integer(session.0)),
+            line(task),
         ];
         insert.execute(row).map_err(|error| exists("the task", Some(task.id), error))?;
         if let Some(spec) = spec {
@@ -116,58 +127,67 @@ fn insert_tasks(tx: &Transaction<'_>, inserts: &[Insert], scratch: &mut Scratch)
     Ok(())
 }
 
+/// The statements of the four shapes an update has: with a result or without, of a session's member or not. A task
+/// without a session never touches what a session's line is read by.
+macro_rules! update_sql {
+    ($($set:literal)?) => {
+        concat!(
+            "UPDATE tasks SET phase = ?4, attempt = ?5, flow = ?6, rank = ?7, wall_due = ?8, steady_due = ?9, \
+             expires_at = ?10, body = ?11",
+            $($set,)?
+            " WHERE seq = ?1 AND phase = ?2 AND attempt = ?3"
+        )
+    };
+}
+
+const UPDATES: [&str; 4] = [
+    update_sql!(),
+    update_sql!(", line = ?12"),
+    update_sql!(", result = ?13"),
+    update_sql!(", line = ?12, result = ?13"),
+];
+
 fn update_tasks(tx: &Transaction<'_>, updates: &[Update], scratch: &mut Scratch) -> Result<()> {
-    if updates.is_empty() {
-        return Ok(());
-    }
-    let mut update = tx
-        .prepare_cached(
-            "UPDATE tasks SET phase = ?4, attempt = ?5, flow = ?6, rank = ?7, wall_due = ?8, steady_due = ?9, \
-             expires_at = ?10, body = ?11 WHERE seq = ?1 AND phase = ?2 AND attempt = ?3",
-        )
-        .doing(WRITING)?;
-    let mut update_result = tx
-        .prepare_cached(
-            "UPDATE tasks SET phase = ?4, attempt = ?5, flow = ?6, rank = ?7, wall_due = ?8, steady_due = ?9, \
-             expires_at = ?10, body = ?11, result = ?12 WHERE seq = ?1 AND phase = ?2 AND attempt = ?3",
-        )
-        .doing(WRITING)?;
+    let mut prepared: [Option<CachedStatement<'_>>; 4] = Default::default();
     for change in updates {
-        let task = &change.task;
-        encode_task_body(task, &mut scratch.body);
-        let (seq, phase, attempt) = (integer(task.seq), change.from.0 as u8, change.from.1);
-        let (to_phase, to_attempt) = (task.phase() as u8, task.attempt);
-        let (flow, rank) = (integer(task.flow.0), task.rank);
-        let (wall, steady) = (task.wall_due().map(moment), task.steady_due().map(moment));
-        let (expires, body) = (expires_at(task), &scratch.body);
-        let n_changed = match &change.result {
-            None => update
-                .execute(params![seq, phase, attempt, to_phase, to_attempt, flow, rank, wall, steady, expires, body]),
-            Some(result) => update_result.execute(params![
-                seq,
-                phase,
-                attempt,
-                to_phase,
-                to_attempt,
-                flow,
-                rank,
-                wall,
-                steady,
-                expires,
-                body,
-                &result[..]
-            ]),
+        let shape = usize::from(change.task.member.is_some()) | usize::from(change.result.is_some()) << 1;
+        let update = match &mut prepared[shape] {
+            Some(update) => update,
+            none => none.insert(tx.prepare_cached(UPDATES[shape]).doing(WRITING)?),
         };
-        if n_changed.doing(WRITING)? != 1 {
+        if update_task(update, change, scratch).doing(WRITING)? != 1 {
             return Err(stale(tx, change));
         }
         if let Some(key) = &change.key {
             encode_row_key(key, &mut scratch.key);
             let mut update = tx.prepare_cached("UPDATE tasks SET key = ?2 WHERE seq = ?1").doing(WRITING)?;
-            update.execute(params![seq, scratch.key]).doing(WRITING)?;
+            update.execute(params![integer(change.task.seq), scratch.key]).doing(WRITING)?;
         }
     }
     Ok(())
+}
+
+fn update_task(update: &mut CachedStatement<'_>, change: &Update, scratch: &mut Scratch) -> rusqlite::Result<usize> {
+    let Update { task, from: (phase, attempt), result, .. } = change;
+    encode_task_body(task, &mut scratch.body);
+    update.raw_bind_parameter(1, integer(task.seq))?;
+    update.raw_bind_parameter(2, *phase as u8)?;
+    update.raw_bind_parameter(3, *attempt)?;
+    update.raw_bind_parameter(4, task.phase() as u8)?;
+    update.raw_bind_parameter(5, task.attempt)?;
+    update.raw_bind_parameter(6, integer(task.flow.0))?;
+    update.raw_bind_parameter(7, task.rank)?;
+    update.raw_bind_parameter(8, task.wall_due().map(moment))?;
+    update.raw_bind_parameter(9, task.steady_due().map(moment))?;
+    update.raw_bind_parameter(10, expires_at(task))?;
+    update.raw_bind_parameter(11, &scratch.body[..])?;
+    if task.member.is_some() {
+        update.raw_bind_parameter(12, line(task))?;
+    }
+    if let Some(result) = result {
+        update.raw_bind_parameter(13, &result[..])?;
+    }
+    update.raw_execute()
 }
 
 /// Says what the row is instead of what it should be.
@@ -188,6 +208,11 @@ fn stale(tx: &Transaction<'_>, change: &Update) -> Error {
 fn expires_at(task: &Task) -> Option<i64> {
     let ttl_ms = task.policy.ttl_ms.filter(|_| task.phase().is_terminal())?;
     Some(moment(task.finished_at.unwrap_or(task.created_at).saturating_add(ttl_ms)))
+}
+
+/// Its number in its session's line, while it stands there.
+fn line(task: &Task) -> Option<i64> {
+    task.member.filter(|_| task.in_line()).map(|member| integer(member.line))
 }
 
 /// What is removed and added in one commit is there afterwards.
@@ -243,10 +268,19 @@ fn write_releases(tx: &Transaction<'_>, writes: &WriteSet) -> Result<()> {
     Ok(())
 }
 
-fn release_columns(release: &Release) -> (i64, [u8; 16], i64) {
+/// `load` makes releases of these again. Numbers are written so that their bytes are in their order.
+fn release_columns(release: &Release) -> (i64, Vec<u8>, i64) {
+    let number = |SessionId(id): SessionId| id.to_be_bytes().to_vec();
     match *release {
-        Release::Parent { parent, ended } => (0, parent.0.to_be_bytes(), i64::from(ended == ParentEnd::Badly)),
-        Release::BatchPlace { batch } => (1, batch.0.to_be_bytes(), 0),
+        Release::Parent { parent, ended } => (0, parent.0.to_be_bytes().to_vec(), i64::from(ended == ParentEnd::Badly)),
+        Release::BatchPlace { batch } => (1, batch.0.to_be_bytes().to_vec(), 0),
+        Release::SessionStop { session: SessionId(session), before, from, why } => {
+            (2, [session, before, from].map(u64::to_be_bytes).concat(), why as i64)
+        }
+        Release::SessionShrink { session } => (3, number(session), 0),
+        Release::SessionSeat { session } => (4, number(session), 0),
+        Release::SessionOverflow { session } => (5, number(session), 0),
+        Release::SessionReview { after } => (6, number(after), 0),
     }
 }
 
@@ -290,6 +324,60 @@ fn write_batches(tx: &Transaction<'_>, added: &[(Batch, Blob)], put: &[Batch]) -
             let detail = format!("changed {:?} does not exist", batch.id);
             return Err(Error::Conflict { task: None, detail });
         }
+    }
+    Ok(())
+}
+
+fn insert_sessions(tx: &Transaction<'_>, sessions: &[Session], scratch: &mut Scratch) -> Result<()> {
+    if sessions.is_empty() {
+        return Ok(());
+    }
+    let sql = "INSERT INTO sessions(id, key, n_live, last_at, body) VALUES (?1, ?2, ?3, ?4, ?5)";
+    let mut insert = tx.prepare_cached(sql).doing(WRITING)?;
+    for session in sessions {
+        encode_session_body(session, &mut scratch.body);
+        let (id, key) = (integer(session.id.0), session.key.as_str());
+        let row = params![id, key, session.n_live, moment(session.last_at), scratch.body];
+        insert.execute(row).map_err(|error| exists("the session", None, error))?;
+    }
+    Ok(())
+}
+
+/// A session keeps its key, so the index of keys is not touched.
+fn update_sessions(tx: &Transaction<'_>, sessions: &[Session], scratch: &mut Scratch) -> Result<()> {
+    if sessions.is_empty() {
+        return Ok(());
+    }
+    let sql = "UPDATE sessions SET n_live = ?2, last_at = ?3, body = ?4 WHERE id = ?1";
+    let mut update = tx.prepare_cached(sql).doing(WRITING)?;
+    for session in sessions {
+        encode_session_body(session, &mut scratch.body);
+        let row = params![integer(session.id.0), session.n_live, moment(session.last_at), scratch.body];
+        if update.execute(row).doing(WRITING)? != 1 {
+            let detail = format!("changed {:?} does not exist", session.id);
+            return Err(Error::Conflict { task: None, detail });
+        }
+    }
+    Ok(())
+}
+
+fn insert_messages(tx: &Transaction<'_>, messages: &[(Message, Blob)], scratch: &mut Scratch) -> Result<()> {
+    for (message, spec) in messages {
+        let sql = "INSERT INTO messages(task_seq, n, body, spec) VALUES (?1, ?2, ?3, ?4)";
+        let mut insert = tx.prepare_cached(sql).doing(WRITING)?;
+        encode_message_body(message, &mut scratch.body);
+        let row = params![integer(message.task_seq), message.n, scratch.body, &spec[..]];
+        insert.execute(row).map_err(|error| exists("the message", Some(message.task), error))?;
+    }
+    Ok(())
+}
+
+fn insert_drops(tx: &Transaction<'_>, drops: &[SessionDrop]) -> Result<()> {
+    for drop in drops {
+        let sql = "INSERT INTO session_drops(session, n, task_seq) VALUES (?1, ?2, ?3)";
+        let mut insert = tx.prepare_cached(sql).doing(WRITING)?;
+        let row = params![integer(drop.session.0), integer(drop.n), integer(drop.task_seq)];
+        insert.execute(row).map_err(|error| exists("the number of the drop", Some(drop.task), error))?;
     }
     Ok(())
 }

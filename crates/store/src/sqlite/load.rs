@@ -3,16 +3,17 @@
 use std::collections::BTreeSet;
 
 use runyard_core::batch::Batch;
-use runyard_core::event::{ParentEnd, Release};
+use runyard_core::event::{ParentEnd, Release, StopWhy};
 use runyard_core::flow::FlowKey;
 use runyard_core::ids::{BatchId, FlowId, TaskId};
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::Now;
+use runyard_core::session::{Session, SessionId};
 use runyard_core::task::Task;
 use runyard_core::write::{CountDelta, CountKey, FlowRow, Loaded, Meta};
 use rusqlite::{Row, Transaction};
 
-use super::row::{Doing, batch_at, blob_at, integer, number, task_at, task_columns};
+use super::row::{Doing, batch_at, blob_at, integer, number, session_at, task_at, task_columns};
 use crate::store::{Error, Result};
 
 pub fn load(tx: &Transaction<'_>, salt: u64) -> Result<Loaded> {
@@ -22,6 +23,7 @@ pub fn load(tx: &Transaction<'_>, salt: u64) -> Result<Loaded> {
         meta,
         flows: flows(tx)?,
         batches: batches(tx, &held)?,
+        sessions: sessions(tx, &held)?,
         held,
         releases: releases(tx)?,
         counts: counts(tx)?,
@@ -84,15 +86,53 @@ fn batches(tx: &Transaction<'_>, held: &[Task]) -> Result<Vec<Batch>> {
     Ok(batches)
 }
 
+/// Sessions that held tasks belong to; the others are fetched when an event names them.
+fn sessions(tx: &Transaction<'_>, held: &[Task]) -> Result<Vec<Session>> {
+    let named: BTreeSet<SessionId> = held.iter().filter_map(Task::session).collect();
+    let sql = "SELECT id, key, body FROM sessions WHERE id = ?1";
+    let mut select = tx.prepare_cached(sql).doing("loading sessions")?;
+    let mut sessions = Vec::new();
+    for id in named {
+        let mut rows = select.query([integer(id.0)]).doing("loading sessions")?;
+        if let Some(row) = rows.next().doing("loading sessions")? {
+            sessions.push(session_at(row)?);
+        }
+    }
+    Ok(sessions)
+}
+
 fn releases(tx: &Transaction<'_>) -> Result<Vec<Release>> {
     all(tx, "SELECT kind, id, ended FROM releases ORDER BY kind, id, ended", "loading releases", |row| {
-        let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1).map(u128::from_be_bytes)?, row.get(2)?));
-        match columns(row).doing("loading releases")? {
-            (0, id, 0) => Ok(Release::Parent { parent: TaskId(id), ended: ParentEnd::Well }),
-            (0, id, 1) => Ok(Release::Parent { parent: TaskId(id), ended: ParentEnd::Badly }),
-            (1, id, 0) => Ok(Release::BatchPlace { batch: BatchId(id) }),
-            (kind, _, ended) => Err(damaged("a release's row", format!("kind {kind}, ended {ended}"))),
+        let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
+        let (kind, id, ended): (i64, Vec<u8>, u8) = columns(row).doing("loading releases")?;
+        release(kind, &id, ended)
+            .ok_or_else(|| damaged("a release's row", format!("kind {kind}, id {id:?}, ended {ended}")))
+    })
+}
+
+/// What `commit` made columns of.
+fn release(kind: i64, id: &[u8], ended: u8) -> Option<Release> {
+    let named = || id.try_into().ok().map(u128::from_be_bytes);
+    let numbered = || id.try_into().ok().map(u64::from_be_bytes).map(SessionId);
+    Some(match (kind, ended) {
+        (0, 0) => Release::Parent { parent: TaskId(named()?), ended: ParentEnd::Well },
+        (0, 1) => Release::Parent { parent: TaskId(named()?), ended: ParentEnd::Badly },
+        (1, 0) => Release::BatchPlace { batch: BatchId(named()?) },
+        (2, why) => {
+            let (session, rest) = id.split_first_chunk::<8>()?;
+            let (before, from) = rest.split_first_chunk::<8>()?;
+            Release::SessionStop {
+                session: SessionId(u64::from_be_bytes(*session)),
+                before: u64::from_be_bytes(*before),
+                from: u64::from_be_bytes(from.try_into().ok()?),
+                why: *StopWhy::ALL.get(usize::from(why))?,
+            }
         }
+        (3, 0) => Release::SessionShrink { session: numbered()? },
+        (4, 0) => Release::SessionSeat { session: numbered()? },
+        (5, 0) => Release::SessionOverflow { session: numbered()? },
+        (6, 0) => Release::SessionReview { after: numbered()? },
+        _ => return None,
     })
 }
 

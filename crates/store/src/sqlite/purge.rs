@@ -1,26 +1,28 @@
 //! Retention, one bounded chunk at a time. Seqs follow time, so default-retention tasks are found by walking up from the
-//! oldest until one is too young; the few with a ttl of their own have an index.
+//! oldest until one is too young; the few with a ttl of their own have an index. Sessions are walked through, some at each time.
 
 use runyard_core::event::Rest;
 use runyard_core::ids::TaskId;
 use runyard_core::now::Now;
+use runyard_core::task::Task;
 use rusqlite::{Transaction, params};
 
 use super::commit::epoch;
-use super::row::{Doing, id_at, integer, moment, task_at, task_columns};
+use super::row::{Doing, integer, moment, task_at, task_columns};
 use crate::store::{Error, Purge, Purged, Result};
 
-/// Where the walk goes on. Only a hint: a walk that starts over finds the same.
+/// Where the walks go on. Only a hint: a walk that starts over finds the same.
 #[derive(Clone, Copy, Debug)]
 pub struct Cursor {
-    /// The last seq looked at.
+    /// The last seq looked at. Seqs begin at 0.
     seq: i64,
+    /// The last session looked at.
+    session: i64,
 }
 
 impl Default for Cursor {
     fn default() -> Self {
-        // Seqs begin at 0.
-        Cursor { seq: -1 }
+        Cursor { seq: -1, session: -1 }
     }
 }
 
@@ -33,7 +35,7 @@ pub fn purge(tx: &Transaction<'_>, ours: u64, now: Now, purge: &Purge, cursor: C
     let purge = &Purge { limit: purge.limit.max(1), ..*purge };
     let mut chunk = Chunk { tx, now, purge, rest: Rest::Done, tasks: Vec::new() };
     chunk.expire_own_ttl()?;
-    let cursor = chunk.walk(cursor)?;
+    let cursor = chunk.walk_on(cursor)?;
     chunk.delete_batches()?;
     chunk.delete_keys()?;
     chunk.delete_happenings()?;
@@ -51,21 +53,37 @@ struct Chunk<'a> {
 impl Chunk<'_> {
     /// A parent whose release is still being worked off stays, because its edges say whom it frees.
     fn expire_own_ttl(&mut self) -> Result<()> {
-        let sql = "SELECT t.seq, t.id FROM tasks t INDEXED BY tasks_expires \
-                   WHERE t.expires_at IS NOT NULL AND t.expires_at <= ?1 \
-                   AND NOT EXISTS (SELECT 1 FROM releases r WHERE r.kind = 0 AND r.id = t.id) \
-                   ORDER BY t.expires_at, t.seq LIMIT ?2";
-        let mut select = self.tx.prepare_cached(sql).doing(PURGING)?;
+        const SQL: &str = concat!(
+            "SELECT ",
+            task_columns!(),
+            " FROM tasks t INDEXED BY tasks_expires WHERE t.expires_at IS NOT NULL AND t.expires_at <= ?1",
+            " AND NOT EXISTS (SELECT 1 FROM releases r WHERE r.kind = 0 AND r.id = t.id)",
+            " ORDER BY t.expires_at, t.seq LIMIT ?2"
+        );
+        let mut select = self.tx.prepare_cached(SQL).doing(PURGING)?;
         let mut rows = select.query(params![moment(self.now.wall_ms), self.limit()]).doing(PURGING)?;
         let mut found = Vec::new();
         while let Some(row) = rows.next().doing(PURGING)? {
-            found.push((row.get(0).doing(PURGING)?, TaskId(id_at(row, 1)?)));
+            found.push(task_at(row)?);
         }
         self.note(found.len());
-        found.into_iter().try_for_each(|(seq, id)| self.delete_task(seq, id))
+        found.iter().try_for_each(|task| self.delete_task(task))
     }
 
-    fn walk(&mut self, mut cursor: Cursor) -> Result<Cursor> {
+    /// Sessions come after all tasks, because the last task of a session may go in the last chunk.
+    fn walk_on(&mut self, cursor: Cursor) -> Result<Cursor> {
+        if let Some(seq) = self.walk_tasks(cursor.seq)? {
+            return Ok(Cursor { seq, ..cursor });
+        }
+        let session = match self.rest {
+            Rest::More => cursor.session,
+            Rest::Done => self.walk_sessions(cursor.session)?,
+        };
+        Ok(Cursor { session, ..Cursor::default() })
+    }
+
+    /// Gives the last seq looked at, while there is more behind it.
+    fn walk_tasks(&mut self, mut last: i64) -> Result<Option<i64>> {
         const SQL: &str = concat!(
             "SELECT ",
             task_columns!(),
@@ -73,9 +91,9 @@ impl Chunk<'_> {
             " EXISTS (SELECT 1 FROM releases r WHERE r.kind = 0 AND r.id = t.id)",
             " FROM tasks t WHERE t.seq > ?1 ORDER BY t.seq LIMIT ?2"
         );
-        let Some(cutoff) = self.cutoff(self.purge.retention_ms) else { return Ok(Cursor::default()) };
+        let Some(cutoff) = self.cutoff(self.purge.retention_ms) else { return Ok(None) };
         let mut select = self.tx.prepare_cached(SQL).doing(PURGING)?;
-        let mut rows = select.query(params![cursor.seq, self.limit()]).doing(PURGING)?;
+        let mut rows = select.query(params![last, self.limit()]).doing(PURGING)?;
         let mut n_seen = 0;
         let mut found = Vec::new();
         let mut is_over = false;
@@ -87,25 +105,52 @@ impl Chunk<'_> {
                 break;
             }
             n_seen += 1;
-            cursor.seq = row.get(0).doing(PURGING)?;
+            last = row.get(0).doing(PURGING)?;
             if phase >= 5 && by_retention && !has_release {
                 let task = task_at(row)?;
                 if moment(task.finished_at.unwrap_or(task.created_at)) <= cutoff {
-                    found.push((cursor.seq, task.id));
+                    found.push(task);
                 }
             }
         }
         drop(rows);
-        found.into_iter().try_for_each(|(seq, id)| self.delete_task(seq, id))?;
+        found.iter().try_for_each(|task| self.delete_task(task))?;
         if is_over || n_seen < self.purge.limit {
-            return Ok(Cursor::default());
+            return Ok(None);
         }
         self.rest = Rest::More;
-        Ok(cursor)
+        Ok(Some(last))
     }
 
-    fn delete_task(&mut self, seq: i64, id: TaskId) -> Result<()> {
-        let key = id.0.to_be_bytes();
+    /// The next ones by id, idle or not: an index of the idle ones would cost every task of a session more than this
+    /// walk costs. A chunk in which nothing could go ends the walk until the next time.
+    fn walk_sessions(&mut self, after: i64) -> Result<i64> {
+        let sql = "SELECT g.id, g.n_live = 0 AND g.last_at <= ?2 AND NOT EXISTS \
+                   (SELECT 1 FROM tasks t INDEXED BY tasks_session WHERE t.session = g.id AND t.session IS NOT NULL) \
+                   FROM sessions g WHERE g.id > ?1 ORDER BY g.id LIMIT ?3";
+        let Some(cutoff) = self.cutoff(self.purge.retention_ms) else { return Ok(-1) };
+        let mut select = self.tx.prepare_cached(sql).doing(PURGING)?;
+        let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, row.get(1)?));
+        let seen = select.query_map(params![after, cutoff, self.limit()], read).doing(PURGING)?;
+        let seen: Vec<(i64, bool)> = seen.collect::<rusqlite::Result<_>>().doing(PURGING)?;
+        let mut delete = self.tx.prepare_cached("DELETE FROM sessions WHERE id = ?1").doing(PURGING)?;
+        let mut n_deleted = 0;
+        for (id, _) in seen.iter().filter(|(_, goes)| *goes) {
+            n_deleted += delete.execute([id]).doing(PURGING)?;
+        }
+        match seen.last() {
+            Some(&(id, _)) if seen.len() >= self.purge.limit => {
+                if n_deleted > 0 {
+                    self.rest = Rest::More;
+                }
+                Ok(id)
+            }
+            _ => Ok(-1),
+        }
+    }
+
+    fn delete_task(&mut self, task: &Task) -> Result<()> {
+        let (seq, key) = (integer(task.seq), task.id.0.to_be_bytes());
         for sql in [
             "DELETE FROM tasks WHERE seq = ?1",
             "DELETE FROM specs WHERE seq = ?1",
@@ -113,10 +158,15 @@ impl Chunk<'_> {
         ] {
             self.tx.prepare_cached(sql).doing(PURGING)?.execute([seq]).doing(PURGING)?;
         }
+        if task.member.is_some() {
+            for sql in ["DELETE FROM messages WHERE task_seq = ?1", "DELETE FROM session_drops WHERE task_seq = ?1"] {
+                self.tx.prepare_cached(sql).doing(PURGING)?.execute([seq]).doing(PURGING)?;
+            }
+        }
         for sql in ["DELETE FROM edges WHERE parent = ?1", "UPDATE keys SET orphaned = 1 WHERE subject = ?1"] {
             self.tx.prepare_cached(sql).doing(PURGING)?.execute([key]).doing(PURGING)?;
         }
-        self.tasks.push(id);
+        self.tasks.push(task.id);
         Ok(())
     }
 

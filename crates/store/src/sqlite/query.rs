@@ -4,15 +4,18 @@
 //! of pairs SQLite seeks by the rank alone and walks over every seq before the wanted one, because seq is the row's own
 //! number: a queue of ten million would be read from its beginning at each refill.
 
+use std::ops::Range;
+
 use runyard_core::event::{Due, Idempotency, IdempotencyRow, Release, Rest};
 use runyard_core::ids::TaskId;
 use runyard_core::name::Blob;
 use runyard_core::now::Clock;
+use runyard_core::session::{Session, SessionId};
 use runyard_core::task::{State, Task, Wait};
 use runyard_core::write::{Needs, Rows};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
-use super::row::{Doing, batch_at, blob_at, id_at, integer, moment, number, task_at, task_columns};
+use super::row::{Doing, batch_at, blob_at, id_at, integer, moment, number, session_at, task_at, task_columns};
 use crate::codec::decode_answer;
 use crate::store::{Error, FlowRows, FlowWant, Result};
 
@@ -26,10 +29,32 @@ pub fn fetch(db: &Connection, needs: &Needs) -> Result<Rows> {
     for id in &needs.batches {
         rows.batches.extend(one(db, "SELECT id, body FROM batches WHERE id = ?1", [id.0.to_be_bytes()], batch_at)?);
     }
+    rows.sessions = sessions(db, needs)?;
     for key in &needs.keys {
         rows.keys.extend(idempotency(db, key)?);
     }
     Ok(rows)
+}
+
+/// A tick of a busy yard names thousands of keys, so each statement is looked up once and not for each key.
+fn sessions(db: &Connection, needs: &Needs) -> Result<Vec<Session>> {
+    let mut sessions = Vec::new();
+    if !needs.sessions.is_empty() {
+        let mut select = db.prepare_cached("SELECT id, key, body FROM sessions WHERE id = ?1").doing(READING)?;
+        for id in &needs.sessions {
+            let mut rows = select.query([integer(id.0)]).doing(READING)?;
+            sessions.extend(rows.next().doing(READING)?.map(session_at).transpose()?);
+        }
+    }
+    if !needs.session_keys.is_empty() {
+        let sql = "SELECT id, key, body FROM sessions INDEXED BY sessions_key WHERE key = ?1";
+        let mut select = db.prepare_cached(sql).doing(READING)?;
+        for key in &needs.session_keys {
+            let mut rows = select.query([key.as_str()]).doing(READING)?;
+            sessions.extend(rows.next().doing(READING)?.map(session_at).transpose()?);
+        }
+    }
+    Ok(sessions)
 }
 
 /// The hash that comes back is the stored one: whether it is the same body is not the store's to judge.
@@ -143,7 +168,7 @@ pub fn released(db: &Connection, release: &Release, limit: usize) -> Result<Vec<
         " FROM tasks t INDEXED BY tasks_batch_waiting WHERE t.phase = 0 AND t.batch = ?1 AND t.batch IS NOT NULL",
         " ORDER BY t.seq"
     );
-    match release {
+    match *release {
         Release::Parent { parent, .. } => many(db, CHILDREN, params![parent.0.to_be_bytes(), limit as i64], task_at),
         // A batch has at most a thousand members, so those that wait for something else are passed over here.
         Release::BatchPlace { batch } => {
@@ -152,7 +177,80 @@ pub fn released(db: &Connection, release: &Release, limit: usize) -> Result<Vec<
             members.truncate(limit);
             Ok(members)
         }
+        Release::SessionStop { session, before, from, .. } => members_live(db, session, from..before, limit),
+        Release::SessionShrink { session } => members_seated(db, session, limit),
+        Release::SessionSeat { session } | Release::SessionOverflow { session } => line(db, session, limit),
+        Release::SessionReview { .. } => Ok(Vec::new()),
     }
+}
+
+/// The index holds a session's whole history: the walk begins at `seqs.start`, which the core keeps near.
+fn members_live(db: &Connection, session: SessionId, seqs: Range<u64>, limit: usize) -> Result<Vec<Task>> {
+    const SQL: &str = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM tasks t INDEXED BY tasks_session WHERE t.session = ?1 AND t.session IS NOT NULL",
+        " AND t.seq >= ?2 AND t.seq < ?3 AND t.phase < 5 ORDER BY t.seq LIMIT ?4"
+    );
+    let (from, before) = (moment(seqs.start), moment(seqs.end));
+    many(db, SQL, params![integer(session.0), from, before, limit as i64], task_at)
+}
+
+/// Those that wait for a place or are queued. No live member stands before the session's `live_from`, so the walk begins
+/// there.
+fn members_seated(db: &Connection, session: SessionId, limit: usize) -> Result<Vec<Task>> {
+    const SQL: &str = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM tasks t INDEXED BY tasks_session WHERE t.session = ?1 AND t.session IS NOT NULL",
+        " AND t.seq >= ?2 AND t.phase IN (0, 2) ORDER BY t.seq"
+    );
+    let id = integer(session.0);
+    let row = one(db, "SELECT id, key, body FROM sessions WHERE id = ?1", [id], session_at)?;
+    let from = row.map_or(0, |session| moment(session.live_from));
+    let mut select = db.prepare_cached(SQL).doing(READING)?;
+    let mut rows = select.query([id, from]).doing(READING)?;
+    let mut members = Vec::new();
+    while members.len() < limit
+        && let Some(row) = rows.next().doing(READING)?
+    {
+        members.extend(Some(task_at(row)?).filter(|task| task.member.is_some_and(|member| member.seated)));
+    }
+    Ok(members)
+}
+
+fn line(db: &Connection, session: SessionId, limit: usize) -> Result<Vec<Task>> {
+    const SQL: &str = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM tasks t INDEXED BY tasks_line WHERE t.session = ?1 AND t.line IS NOT NULL ORDER BY t.line LIMIT ?2"
+    );
+    many(db, SQL, params![integer(session.0), limit as i64], task_at)
+}
+
+pub fn sessions_after(db: &Connection, after: SessionId, limit: usize) -> Result<Vec<Session>> {
+    let sql = "SELECT id, key, body FROM sessions WHERE id > ?1 ORDER BY id LIMIT ?2";
+    many(db, sql, params![moment(after.0), limit as i64], session_at)
+}
+
+pub fn merged(db: &Connection, task: TaskId) -> Result<Vec<Blob>> {
+    let sql = "SELECT m.spec FROM tasks t CROSS JOIN messages m ON m.task_seq = t.seq WHERE t.id = ?1 ORDER BY m.n";
+    many(db, sql, [task.0.to_be_bytes()], spec_at)
+}
+
+pub fn dropped(db: &Connection, session: SessionId, from: u64, to: u64) -> Result<Vec<Blob>> {
+    let sql = "SELECT task_seq FROM session_drops WHERE session = ?1 AND n >= ?2 AND n < ?3 ORDER BY n";
+    let seq = |row: &Row<'_>| row.get::<_, i64>(0).doing(READING);
+    let mut specs = Vec::new();
+    for seq in many(db, sql, params![integer(session.0), moment(from), moment(to)], seq)? {
+        specs.extend(one(db, "SELECT spec FROM specs WHERE seq = ?1", [seq], spec_at)?);
+        specs.extend(many(db, "SELECT spec FROM messages WHERE task_seq = ?1 ORDER BY n", [seq], spec_at)?);
+    }
+    Ok(specs)
+}
+
+fn spec_at(row: &Row<'_>) -> Result<Blob> {
+    Ok(blob_at(row, 0).doing(READING)?.unwrap_or_default())
 }
 
 pub fn specs(db: &Connection, tasks: &[TaskId]) -> Result<Vec<Option<Blob>>> {

@@ -138,6 +138,7 @@ fn happening(kind: HappeningKind, seq: u64, now: Now) -> Happening {
         kind: shape.kind,
         tier,
         batch: None,
+        session: None,
         attempt: 1,
         class: None,
         reason: "".into(),

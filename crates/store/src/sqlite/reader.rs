@@ -7,7 +7,8 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use runyard_core::batch::Batch;
 use runyard_core::event::Happening;
 use runyard_core::ids::{BatchId, TaskId};
-use runyard_core::name::Blob;
+use runyard_core::name::{Blob, Name};
+use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::Phase;
 use runyard_core::write::{CountDelta, CountKey};
 use rusqlite::backup::Backup;
@@ -15,9 +16,11 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::connect::open_reader;
 use super::load;
-use super::row::{Doing, N_TASK_COLUMNS, batch_at, blob_at, integer, moment, number, task_at, task_columns};
-use crate::codec::{RowKeyRef, decode_happenings, decode_row_key};
-use crate::store::{Error, Filter, IdPage, PAGE_BYTES_MAX, Page, Reader, Result, TaskDoc};
+use super::row::{
+    Doing, N_TASK_COLUMNS, batch_at, blob_at, integer, moment, number, session_at, task_at, task_columns,
+};
+use crate::codec::{MessagePlace, RowKeyRef, decode_happenings, decode_message_body, decode_row_key};
+use crate::store::{Error, Filter, IdPage, PAGE_BYTES_MAX, Page, Reader, Result, SessionFilter, SessionPage, TaskDoc};
 
 pub struct Readers {
     path: PathBuf,
@@ -40,7 +43,12 @@ const SCAN_MAX: usize = 20_000;
 /// What [`doc_at`] reads.
 macro_rules! doc_select {
     () => {
-        concat!("SELECT ", task_columns!(), ", t.key, s.spec, t.result FROM tasks t LEFT JOIN specs s ON s.seq = t.seq")
+        concat!(
+            "SELECT ",
+            task_columns!(),
+            ", t.key, s.spec, t.result, g.key FROM tasks t LEFT JOIN specs s ON s.seq = t.seq",
+            " LEFT JOIN sessions g ON g.id = t.session"
+        )
     };
 }
 
@@ -111,6 +119,33 @@ impl Reader for Readers {
             let tx = db.transaction().doing(READING)?;
             list_ids(&tx, filter, after, limit)
         })
+    }
+
+    fn messages(&self, id: TaskId) -> Result<Vec<(Message, Blob)>> {
+        self.with(|db| {
+            let sql = "SELECT m.task_seq, m.n, m.body, m.spec FROM tasks t CROSS JOIN messages m ON m.task_seq = t.seq \
+                       WHERE t.id = ?1 ORDER BY m.n";
+            let mut select = db.prepare_cached(sql).doing(READING)?;
+            let mut rows = select.query([id.0.to_be_bytes()]).doing(READING)?;
+            let mut messages = Vec::new();
+            while let Some(row) = rows.next().doing(READING)? {
+                messages.push(message_at(id, row)?);
+            }
+            Ok(messages)
+        })
+    }
+
+    fn session(&self, key: &str) -> Result<Option<Session>> {
+        self.with(|db| {
+            let sql = "SELECT id, key, body FROM sessions INDEXED BY sessions_key WHERE key = ?1";
+            let mut select = db.prepare_cached(sql).doing(READING)?;
+            let mut rows = select.query([key]).doing(READING)?;
+            rows.next().doing(READING)?.map(session_at).transpose()
+        })
+    }
+
+    fn sessions(&self, filter: &SessionFilter, after: Option<SessionId>, limit: usize) -> Result<SessionPage> {
+        self.with(|db| list_sessions(db, filter, after, limit))
     }
 
     fn batch(&self, id: BatchId) -> Result<Option<(Batch, Blob)>> {
@@ -202,7 +237,18 @@ fn doc_at(row: &Row<'_>) -> Result<TaskDoc> {
     let key = key_at(row, N_TASK_COLUMNS)?.to_owned();
     let spec = blob_at(row, N_TASK_COLUMNS + 1).doing(READING)?;
     let result = blob_at(row, N_TASK_COLUMNS + 2).doing(READING)?;
-    Ok(TaskDoc { task, agent: key.agent, lane: key.lane, kind: key.kind, tier: key.tier, spec, result })
+    let session = row.get_ref(N_TASK_COLUMNS + 3).and_then(|key| Ok(key.as_str_or_null()?)).doing(READING)?;
+    let session = session.map(Name::new);
+    Ok(TaskDoc { task, agent: key.agent, lane: key.lane, kind: key.kind, tier: key.tier, session, spec, result })
+}
+
+/// Reads `task_seq, n, body, spec`.
+fn message_at(task: TaskId, row: &Row<'_>) -> Result<(Message, Blob)> {
+    let (task_seq, n) = (row.get(0).map(number).doing(READING)?, row.get(1).doing(READING)?);
+    let body = row.get_ref(2).and_then(|body| Ok(body.as_blob()?)).doing(READING)?;
+    let message = decode_message_body(MessagePlace { task, task_seq, n }, body)
+        .ok_or_else(|| Error::Damaged { what: "a message's row", detail: format!("{n} of {task:?}") })?;
+    Ok((message, blob_at(row, 3).doing(READING)?.unwrap_or_default()))
 }
 
 fn key_at<'row>(row: &'row Row<'_>, index: usize) -> Result<RowKeyRef<'row>> {
@@ -244,6 +290,38 @@ fn list_ids(db: &Connection, filter: &Filter, after: Option<u64>, limit: usize) 
     Ok(IdPage { items, next })
 }
 
+/// In the order of their ids: an index for each filter would cost every session more than it gives the few who look.
+fn list_sessions(
+    db: &Connection,
+    filter: &SessionFilter,
+    after: Option<SessionId>,
+    limit: usize,
+) -> Result<SessionPage> {
+    let sql = "SELECT id, key, body, n_live FROM sessions WHERE id < ?1 ORDER BY id DESC";
+    let mut select = db.prepare_cached(sql).doing(READING)?;
+    let mut rows = select.query([after.map_or(i64::MAX, |id| moment(id.0))]).doing(READING)?;
+    let mut items = Vec::new();
+    let (mut n_seen, mut last) = (0, None);
+    while let Some(row) = rows.next().doing(READING)? {
+        let passes = session_passes(row, filter).doing(READING)?;
+        if n_seen == SCAN_MAX || passes && items.len() == limit {
+            return Ok(SessionPage { items, next: last });
+        }
+        if passes {
+            items.push(session_at(row)?);
+        }
+        n_seen += 1;
+        last = Some(SessionId(row.get(0).map(number).doing(READING)?));
+    }
+    Ok(SessionPage { items, next: None })
+}
+
+fn session_passes(row: &Row<'_>, filter: &SessionFilter) -> rusqlite::Result<bool> {
+    let key = row.get_ref(1)?.as_str()?;
+    let is_busy = row.get::<_, i64>(3)? > 0;
+    Ok((!filter.busy || is_busy) && filter.prefix.as_deref().is_none_or(|prefix| key.starts_with(prefix)))
+}
+
 /// Hands the seqs that pass to `take`, which says how many bytes it took. Gives where the next page goes on.
 fn scan(
     db: &Connection,
@@ -256,10 +334,17 @@ fn scan(
     if let Some(at) = filter.created_before {
         before = before.min(first_created(db, moment(at))?);
     }
+    let session = match &filter.session {
+        Some(key) => match session_id(db, key)? {
+            Some(id) => Some(id),
+            None => return Ok(None),
+        },
+        None => None,
+    };
     let scan = Scan::of(filter);
     let mut select = db.prepare_cached(scan.sql).doing(READING)?;
     select.raw_bind_parameter(1, before).doing(READING)?;
-    scan.bind(&mut select, filter).doing(READING)?;
+    scan.bind(&mut select, filter, session).doing(READING)?;
     let mut rows = select.raw_query();
     let (mut n_seen, mut n_taken, mut n_bytes) = (0, 0, 0);
     let mut last = None;
@@ -280,6 +365,11 @@ fn scan(
         last = Some(seen.seq);
     }
     Ok(None)
+}
+
+fn session_id(db: &Connection, key: &str) -> Result<Option<i64>> {
+    let mut select = db.prepare_cached("SELECT id FROM sessions WHERE key = ?1").doing(READING)?;
+    select.query_row([key], |row| row.get(0)).optional().doing(READING)
 }
 
 /// Seqs follow time, so the first seq that was not created before `at` is found by halving.
@@ -309,6 +399,7 @@ struct Scan {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Source {
     Batch,
+    Session,
     Live,
     All,
 }
@@ -317,8 +408,14 @@ impl Scan {
     fn of(filter: &Filter) -> Scan {
         if filter.batch.is_some() {
             let sql = "SELECT seq, phase, created_at, key FROM tasks INDEXED BY tasks_batch \
-                       WHERE batch = ?2 AND batch IS NOT NULL AND seq < ?1 ORDER BY seq DESC";
+                       WHERE batch = ?2 AND batch IS NOT NULL AND seq < ?1 AND (?3 IS NULL OR session = ?3) \
+                       ORDER BY seq DESC";
             return Scan { sql, source: Source::Batch };
+        }
+        if filter.session.is_some() {
+            let sql = "SELECT seq, phase, created_at, key FROM tasks INDEXED BY tasks_session \
+                       WHERE session = ?2 AND session IS NOT NULL AND seq < ?1 ORDER BY seq DESC";
+            return Scan { sql, source: Source::Session };
         }
         if !filter.phases.is_empty() && filter.phases.iter().all(|phase| !phase.is_terminal()) {
             return Scan { sql: LIVE, source: Source::Live };
@@ -327,9 +424,18 @@ impl Scan {
         Scan { sql, source: Source::All }
     }
 
-    fn bind(&self, select: &mut rusqlite::Statement<'_>, filter: &Filter) -> rusqlite::Result<()> {
+    fn bind(
+        &self,
+        select: &mut rusqlite::Statement<'_>,
+        filter: &Filter,
+        session: Option<i64>,
+    ) -> rusqlite::Result<()> {
         match self.source {
-            Source::Batch => select.raw_bind_parameter(2, filter.batch.map(|batch| batch.0.to_be_bytes())),
+            Source::Batch => {
+                select.raw_bind_parameter(2, filter.batch.map(|batch| batch.0.to_be_bytes()))?;
+                select.raw_bind_parameter(3, session)
+            }
+            Source::Session => select.raw_bind_parameter(2, session),
             Source::Live => LIVE_PHASES.iter().enumerate().try_for_each(|(index, phase)| {
                 // A phase nobody asked for is bound to one that no row has.
                 let code = if filter.phases.contains(phase) { *phase as i64 } else { -1 };
@@ -380,7 +486,7 @@ impl<'row> Seen<'row> {
         Ok(Seen { seq, phase, created_at, key: key_at(row, 3)? })
     }
 
-    /// The batch is not asked here: a scan for a batch sees its members only.
+    /// Batch and session are not asked here: a scan for either sees its members only.
     fn passes(&self, filter: &Filter) -> bool {
         (filter.phases.is_empty() || filter.phases.iter().any(|phase| *phase as u8 == self.phase))
             && filter.agent.as_deref().is_none_or(|agent| agent == self.key.agent)

@@ -2,11 +2,12 @@
 
 use runyard_core::batch::Batch;
 use runyard_core::ids::{BatchId, FlowId, TaskId};
-use runyard_core::name::Blob;
+use runyard_core::name::{Blob, Name};
+use runyard_core::session::{Session, SessionId};
 use runyard_core::task::Task;
 use rusqlite::{ErrorCode, Row};
 
-use crate::codec::{TaskColumns, decode_batch, decode_task_body};
+use crate::codec::{TaskColumns, decode_batch, decode_session_body, decode_task_body};
 use crate::store::{Error, Result};
 
 /// What [`task_at`] reads, in its order. Statements name the table `t`.
@@ -69,6 +70,15 @@ pub fn batch_at(row: &Row<'_>) -> Result<Batch> {
     let id = BatchId(id_at(row, 0)?);
     let body = row.get_ref(1).and_then(|body| Ok(body.as_blob()?)).doing("reading a batch's row")?;
     decode_batch(id, body).ok_or_else(|| Error::Damaged { what: "a batch's row", detail: format!("{id:?}") })
+}
+
+/// Reads `id, key, body`.
+pub fn session_at(row: &Row<'_>) -> Result<Session> {
+    let columns = |row: &Row<'_>| Ok((SessionId(number(row.get(0)?)), Name::new(row.get_ref(1)?.as_str()?)));
+    let (id, key) = columns(row).doing("reading a session's row")?;
+    let body = row.get_ref(2).and_then(|body| Ok(body.as_blob()?)).doing("reading a session's row")?;
+    decode_session_body(id, key, body)
+        .ok_or_else(|| Error::Damaged { what: "a session's row", detail: format!("{id:?}") })
 }
 
 pub fn id_at(row: &Row<'_>, index: usize) -> Result<u128> {

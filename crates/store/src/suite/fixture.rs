@@ -8,8 +8,9 @@ use runyard_core::flow::{FlowKey, Place, Resources, Shape};
 use runyard_core::ids::{BatchId, FlowId, TaskId, Token, WorkerId};
 use runyard_core::name::Blob;
 use runyard_core::now::Now;
-use runyard_core::task::{Lease, Phase, State, Task, Tier};
-use runyard_core::write::{Insert, Meta, Update, WriteSet};
+use runyard_core::session::{Member, Message, Session, SessionId};
+use runyard_core::task::{Lease, Phase, State, Task, Tier, Wait};
+use runyard_core::write::{Insert, Meta, SessionDrop, Update, WriteSet};
 
 use crate::store::{Purge, Reader, Result, Store, TaskDoc};
 
@@ -111,6 +112,43 @@ pub fn member(batch: BatchId, task: Task) -> Task {
     Task { batch: Some(batch), ..task }
 }
 
+/// Not joined yet.
+pub fn in_session(n: u64, task: Task) -> Task {
+    Task { member: Some(Member::new(session_id(n))), ..task }
+}
+
+/// Waits for a seat, with this number in the line.
+pub fn in_line(n: u64, line: u64, task: Task) -> Task {
+    let member = Member { line, ..Member::new(session_id(n)) };
+    Task { member: Some(member), state: State::Waiting(Wait::Seat), ..task }
+}
+
+pub fn seated(n: u64, task: Task) -> Task {
+    let member = Member { line: 1, seated: true, ..Member::new(session_id(n)) };
+    Task { member: Some(member), ..task }
+}
+
+pub fn session_id(n: u64) -> SessionId {
+    SessionId(n + 100)
+}
+
+/// With the key `key n`, one live member and nothing else.
+pub fn session(n: u64) -> Session {
+    let new = Session::new(session_id(n), format!("key {n}").into(), "main".into(), n);
+    Session { n_live: 1, live_from: 0, ..new }
+}
+
+/// The `n`-th that was merged into a task.
+pub fn message(task: &Task, n: u32) -> (Message, Blob) {
+    let (task, task_seq) = (task.id, task.seq);
+    let message = Message { task, task_seq, n, at_ms: 7, sent_at: None, key: None };
+    (message, blob(format!("message {n} of {task_seq}")))
+}
+
+pub fn session_drop(session: u64, n: u64, task: &Task) -> SessionDrop {
+    SessionDrop { session: session_id(session), n, task: task.id, task_seq: task.seq }
+}
+
 pub fn lease() -> Lease {
     Lease { worker: WorkerId(9), token: Token(u64::MAX - 3), order: 4, since_ms: 77, stop: None }
 }
@@ -158,6 +196,7 @@ pub fn happening(kind: HappeningKind, task: &Task) -> Happening {
         kind: shape.kind,
         tier,
         batch: task.batch,
+        session: None,
         attempt: task.attempt,
         class: None,
         reason: "".into(),

@@ -176,6 +176,7 @@ pub fn fetch_leaves_out_what_does_not_exist(harness: &mut dyn Harness) {
         tasks: vec![id(2), id(3), id(1)],
         batches: vec![batch_id(2), batch_id(1)],
         keys: vec![Idempotency { agent: "ada".into(), key: "none".into(), hash: 1 }],
+        ..Needs::default()
     };
     let rows = fixture.store.fetch(&needs).expect("it reads");
     assert_eq!(rows.tasks, [task(2), task(1)]);

@@ -3,6 +3,7 @@
 use runyard_core::event::{FirstAnswer, HappeningKind, ParentEnd, Release};
 use runyard_core::ids::FlowId;
 use runyard_core::now::Now;
+use runyard_core::session::{Member, Mode, SessionId, Usage};
 use runyard_core::task::{
     Class, Delay, Failure, Lease, OnDependencyFailure, Phase, Policy, Retry, State, Stop, Task, Tier, Wait,
 };
@@ -70,8 +71,10 @@ pub fn every_state_comes_back_as_it_was_written(harness: &mut dyn Harness) {
     let states = [
         State::Waiting(Wait::Dependencies),
         State::Waiting(Wait::BatchPlace),
+        State::Waiting(Wait::Seat),
         State::Scheduled(Delay::Until(9)),
         State::Scheduled(Delay::Backoff(8)),
+        State::Scheduled(Delay::Debounce(6)),
         State::Queued { since_ms: 7 },
         State::Assigned(lease()),
         State::Running(lease()),
@@ -341,10 +344,13 @@ fn full_task(seq: u64) -> Task {
         preemptible: true,
         stall_ms: Some(3),
         ttl_ms: Some(2),
+        takes_input: true,
     };
     Task {
         rank: -7,
         batch: Some(batch_id(1)),
+        member: Some(full_member()),
+        steers: Some(id(77)),
         policy,
         state: State::Running(Lease { stop: Some(Stop::Timeout), ..lease() }),
         reason: "stopping: timeout".into(),
@@ -358,6 +364,12 @@ fn full_task(seq: u64) -> Task {
         has_children: true,
         has_place: true,
         error: Some(Box::new(Failure { class: Class::Quota, message: "überlastet".into() })),
+        usage: Some(Box::new(Usage {
+            input_tokens: Some(1),
+            output_tokens: Some(u64::MAX),
+            context_tokens: Some(0),
+            context_window: Some(200_000),
+        })),
         worker: Some(runyard_core::ids::WorkerId(u128::MAX)),
         created_at: 1_700_000_000_000,
         run_at: Some(1),
@@ -368,6 +380,21 @@ fn full_task(seq: u64) -> Task {
         started_at: Some(1_700_000_000_004),
         finished_at: Some(1_700_000_000_005),
         ..task(seq)
+    }
+}
+
+fn full_member() -> Member {
+    Member {
+        session: SessionId(3),
+        line: 4,
+        seated: true,
+        gathers: true,
+        n_merged: 5,
+        merged_bytes: 6,
+        debounced_until: 7,
+        gathers_until: 8,
+        told: (9, 10),
+        as_mode: Some(Mode::Interrupt),
     }
 }
 

@@ -11,18 +11,19 @@ use runyard_core::batch::Batch;
 use runyard_core::config::{AgentConfig, Config, GateConfig, LaneConfig};
 use runyard_core::event::{
     Accepted, Admit, Answer, CancelAnswer, Change, ChangeRefusal, Command, Event, Fault, Happening, HappeningKind,
-    Held, Idempotency, NewBatch, NewTask, Refusal, Report, Start, Subject, Submission, SubmitMode, TaskFacts,
-    WorkerSpec,
+    Held, Idempotency, NewBatch, NewMember, NewTask, Refusal, Report, SessionAct, SessionAnswer, Start, Subject,
+    Submission, SubmitMode, TaskFacts, WorkerSpec,
 };
 use runyard_core::explain::{Explanation, GateView};
 use runyard_core::flow::{FlowKey, Place, Resources, Shape};
 use runyard_core::ids::{BatchId, TaskId, Ticket, WorkerId};
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::Now;
-use runyard_core::task::{Class, OnDependencyFailure, Phase, Policy, Retry, Stop, Task, Tier};
+use runyard_core::session::{Context, Mode, Overflow, Session, SessionId, SessionsConfig, Settings, Usage};
+use runyard_core::task::{Class, Delay, OnDependencyFailure, Phase, Policy, Retry, State, Stop, Task, Tier};
 use runyard_core::write::CountDelta;
 use runyard_store::memory::{FailCommit, MemoryStore};
-use runyard_store::store::{Filter, Purge, Reader, TaskDoc};
+use runyard_store::store::{Filter, Purge, Reader, SessionFilter, TaskDoc};
 use runyard_store::yard::Yard;
 
 pub const SECOND: u64 = 1000;
@@ -52,6 +53,8 @@ pub struct Bed {
     starts: Vec<Start>,
     stops: Vec<(TaskId, Stop)>,
     revokes: Vec<(TaskId, u32)>,
+    /// Messages handed to running tasks: to whom, which, and what it says.
+    inputs: Vec<(TaskId, TaskId, String)>,
     happenings: Vec<Happening>,
     answers: BTreeMap<Ticket, Answer>,
     next_id: u128,
@@ -80,6 +83,7 @@ impl Bed {
             starts: Vec::new(),
             stops: Vec::new(),
             revokes: Vec::new(),
+            inputs: Vec::new(),
             happenings: Vec::new(),
             answers: BTreeMap::new(),
             next_id: 0,
@@ -98,6 +102,17 @@ impl Bed {
     /// Only so many tasks at once: the usual way to make the others queue up.
     pub fn inflight(self, max: u32) -> Bed {
         self.config(|config| config.inflight_max = max)
+    }
+
+    pub fn with_lane(mut self, name: &str, limit: u32) -> Bed {
+        self.set_lane(name, limit);
+        self
+    }
+
+    pub fn set_lane(&mut self, name: &str, limit: u32) {
+        self.reconfigure(|config| {
+            config.lanes.insert(name.into(), lane(limit));
+        });
     }
 
     /// Workers take what they are handed and say nothing until a test lets them [`Bed::begin`].
@@ -253,6 +268,7 @@ impl Bed {
             }
             let is_due = self.yard.next_timeout(self.now) == Some(0);
             if !ticked.again && !is_due && events.is_empty() {
+                self.check_lines();
                 return;
             }
         }
@@ -265,7 +281,69 @@ impl Bed {
         self.n_ticks += 1;
         if self.n_ticks < 200 || self.n_ticks.is_multiple_of(50) {
             self.yard.core().sanity_check();
+            self.check_sessions();
         }
+    }
+
+    fn check_sessions(&self) {
+        let mut members: BTreeMap<SessionId, Vec<Task>> = BTreeMap::new();
+        let sessions = self.sessions();
+        if !sessions.is_empty() {
+            let docs = self.store.tasks(&Filter::default(), None, 1_000_000).expect("memory reads").items;
+            let live = docs.into_iter().map(|doc| doc.task).filter(|task| !task.phase().is_terminal());
+            live.for_each(|task| members.entry(task.session().unwrap_or(SessionId(0))).or_default().push(task));
+        }
+        for session in &sessions {
+            self.check_session(session, members.get(&session.id).map_or(&[], Vec::as_slice));
+        }
+    }
+
+    /// The row of a session counts its members as their own rows say.
+    fn check_session(&self, session: &Session, members: &[Task]) {
+        let n = |is: fn(&Task) -> bool| members.iter().filter(|task| is(task)).count() as u32;
+        assert_eq!(session.n_live, n(|_| true), "live members of {}", session.key);
+        assert_eq!(session.n_held, n(|task| task.phase().is_held()), "held members of {}", session.key);
+        assert_eq!(session.n_line, n(Task::in_line), "members in line of {}", session.key);
+        let seated = n(|task| task.member.expect("it is a member").seated);
+        assert_eq!(session.n_seated, seated, "seated members of {}", session.key);
+        let debouncing = n(|task| matches!(task.state, State::Scheduled(Delay::Debounce(_))));
+        assert_eq!(session.n_debouncing, debouncing, "debouncing members of {}", session.key);
+        let stands = |id| members.iter().any(|task| task.id == id && task.in_line());
+        assert!(session.gatherer.is_none_or(stands), "who gathers stands in line: {session:?}");
+        let is_last = |id| members.iter().all(|task| !task.in_line() || place_of(task) <= place_of(&self.task(id)));
+        assert!(session.gatherer.is_none_or(is_last), "only the last in line gathers: {session:?}");
+    }
+
+    /// When nothing is left to do, nobody stands in line before a free seat, but for a head that waits for the rest of
+    /// its burst or for the run it was handed to.
+    fn check_lines(&self) {
+        for session in self.sessions() {
+            let n_free = session.n_free(&session.rules(&self.config.sessions));
+            let members = if n_free.min(session.n_line) > 0 { self.members(&session.key) } else { Vec::new() };
+            let head = members.iter().filter(|task| task.in_line()).min_by_key(|task| place_of(task));
+            let Some(head) = head else { continue };
+            let is_debounced = matches!(head.state, State::Scheduled(Delay::Debounce(_)));
+            let is_handed = head.steers.is_some_and(|target| self.state(target).is_held());
+            assert!(is_debounced || is_handed, "a seat is free and {head:?} waits: {session:?}");
+        }
+    }
+
+    fn sessions(&self) -> Vec<Session> {
+        self.store.sessions(&SessionFilter::default(), None, 1_000_000).expect("memory reads").items
+    }
+
+    /// Keys of the sessions with live messages.
+    pub fn busy(&self, prefix: &str) -> Vec<String> {
+        let filter = SessionFilter { prefix: Some(prefix.into()), busy: true };
+        let page = self.store.sessions(&filter, None, 1_000_000).expect("memory reads");
+        page.items.into_iter().map(|session| session.key.to_string()).collect()
+    }
+
+    /// Live members.
+    fn members(&self, key: &Name) -> Vec<Task> {
+        let filter = Filter { session: Some(key.clone()), ..Filter::default() };
+        let docs = self.store.tasks(&filter, None, 1_000_000).expect("memory reads").items;
+        docs.into_iter().map(|doc| doc.task).filter(|task| !task.phase().is_terminal()).collect()
     }
 
     fn obey(&mut self, command: Command) -> Option<Event> {
@@ -287,6 +365,11 @@ impl Bed {
             }
             Command::Revoke { task, attempt, .. } => {
                 self.revokes.push((task, attempt));
+                None
+            }
+            Command::Input { task, message, spec, .. } => {
+                let spec = spec.expect("a message is handed over with what it says");
+                self.inputs.push((task, message, text(&spec)));
                 None
             }
         }
@@ -440,6 +523,134 @@ impl Bed {
     }
 }
 
+// ── What users do to sessions ───────────────────────────────────────────────────────────────────────────────────────
+
+impl Bed {
+    /// Messages to a session, each with its own words, one after the other.
+    pub fn say<const N: usize>(&mut self, new: &New, words: [&str; N]) -> [TaskId; N] {
+        words.map(|word| self.submit(new.clone().says(word)))
+    }
+
+    /// A message that becomes part of a task that is there already: that task, and the number the message has in it.
+    pub fn merge(&mut self, new: New) -> (TaskId, u32) {
+        let accepted = self.try_submit(new).expect("there is room for the message");
+        (accepted.id, accepted.merged.expect("the message is merged"))
+    }
+
+    fn act(&mut self, key: &str, act: SessionAct) -> SessionAnswer {
+        let ticket = self.ticket();
+        self.send([Event::Session { ticket, key: key.into(), act }]);
+        match self.answer(ticket) {
+            Answer::Session(answer) => answer,
+            other => panic!("a request to a session is answered as one, not {other:?}"),
+        }
+    }
+
+    /// Its own settings, all of them.
+    pub fn set(&mut self, key: &str, change: impl FnOnce(&mut Settings)) -> Session {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        match self.act(key, SessionAct::Set(settings)) {
+            SessionAnswer::Row(session) => *session,
+            other => panic!("settings are answered with the session, not {other:?}"),
+        }
+    }
+
+    pub fn set_context(&mut self, key: &str, tokens: u64, window: u64) -> Session {
+        match self.act(key, SessionAct::Context(Context { tokens, window })) {
+            SessionAnswer::Row(session) => *session,
+            other => panic!("a context is answered with the session, not {other:?}"),
+        }
+    }
+
+    /// The task that is stopped.
+    pub fn stop(&mut self, key: &str) -> Option<TaskId> {
+        match self.act(key, SessionAct::Stop) {
+            SessionAnswer::Stopped { task } => task,
+            other => panic!("a stop is answered with a task, not {other:?}"),
+        }
+    }
+
+    /// How many ran, waited and debounced.
+    pub fn stop_all(&mut self, key: &str) -> (u32, u32, u32) {
+        stopped(self.act(key, SessionAct::StopAll)).0
+    }
+
+    pub fn reset(&mut self, key: &str) -> ((u32, u32, u32), Session) {
+        stopped(self.act(key, SessionAct::Reset))
+    }
+
+    pub fn find_session(&self, key: &str) -> Option<Session> {
+        self.store.session(key).expect("memory reads")
+    }
+
+    pub fn session(&self, key: &str) -> Session {
+        self.find_session(key).expect("the session is stored")
+    }
+
+    /// Seated, in line, debouncing.
+    pub fn line(&self, key: &str) -> (u32, u32, u32) {
+        let session = self.session(key);
+        (session.n_seated, session.n_line, session.n_debouncing)
+    }
+
+    /// What the configuration in force says about sessions.
+    pub fn config_now(&self) -> &SessionsConfig {
+        &self.config.sessions
+    }
+
+    /// How many of its messages may run at the same time, now.
+    pub fn seats(&self, key: &str) -> u32 {
+        self.session(key).rules(&self.config.sessions).max_concurrent
+    }
+
+    /// Everything its latest start carried: its own words, then those of the messages merged into it.
+    pub fn carried(&self, id: TaskId) -> Vec<String> {
+        let Start { spec, merged, .. } = self.start_of(id);
+        spec.iter().chain(&merged).map(text).collect()
+    }
+
+    /// The dropped messages that its latest start told of.
+    pub fn told(&self, id: TaskId) -> Vec<String> {
+        self.start_of(id).dropped.iter().map(text).collect()
+    }
+
+    /// The messages merged into it, with their keys, as they can be read at any time.
+    pub fn merged(&self, id: TaskId) -> Vec<(String, Option<Name>)> {
+        let messages = self.store.messages(id).expect("memory reads");
+        messages.into_iter().map(|(message, spec)| (text(&spec), message.key)).collect()
+    }
+
+    /// Messages handed to running tasks since the last look: to whom, and which.
+    pub fn take_inputs(&mut self) -> Vec<(TaskId, TaskId)> {
+        std::mem::take(&mut self.inputs).into_iter().map(|(target, message, _)| (target, message)).collect()
+    }
+
+    /// The running task has taken the message in.
+    pub fn take_in(&mut self, target: TaskId, message: TaskId) {
+        self.report(target, Report::InputTaken { message });
+    }
+
+    pub fn complete_with_context(&mut self, task: TaskId, tokens: u64, window: u64) {
+        let usage = Usage {
+            context_tokens: Some(tokens),
+            context_window: Some(window),
+            input_tokens: None,
+            output_tokens: None,
+        };
+        self.report(task, Report::Completed { result: None, usage: Some(usage) });
+    }
+}
+
+fn stopped(answer: SessionAnswer) -> ((u32, u32, u32), Session) {
+    match answer {
+        SessionAnswer::StoppedAll { running, waiting, debouncing, session } => {
+            ((running, waiting, debouncing), *session)
+        }
+        other => panic!("a stop of all is answered with counts, not {other:?}"),
+    }
+}
+
 // ── Events for one tick ─────────────────────────────────────────────────────────────────────────────────────────────
 
 impl Bed {
@@ -457,8 +668,12 @@ impl Bed {
         Event::Change { ticket: self.ticket(), task, change }
     }
 
+    pub fn session_event(&mut self, key: &str, act: SessionAct) -> Event {
+        Event::Session { ticket: self.ticket(), key: key.into(), act }
+    }
+
     pub fn complete_event(&self, task: TaskId) -> Event {
-        report_of(&self.start_of(task), Report::Completed { result: None })
+        report_of(&self.start_of(task), Report::Completed { result: None, usage: None })
     }
 
     pub fn fail_event(&self, task: TaskId, class: Class) -> Event {
@@ -488,7 +703,7 @@ impl Bed {
     }
 
     pub fn complete(&mut self, task: TaskId) {
-        self.report(task, Report::Completed { result: Some(blob("done")) });
+        self.report(task, Report::Completed { result: Some(blob("done")), usage: None });
     }
 
     pub fn fail(&mut self, task: TaskId, class: Class) {
@@ -501,10 +716,10 @@ impl Bed {
 
     /// The executor itself broke.
     pub fn fail_by_worker(&mut self, task: TaskId) {
-        let Report::Failed { class, message, retry_after_ms, result, .. } = failed(Class::Task, None) else {
+        let Report::Failed { class, message, retry_after_ms, result, usage, .. } = failed(Class::Task, None) else {
             unreachable!("a failure was just made")
         };
-        self.report(task, Report::Failed { class, message, retry_after_ms, result, fault: Fault::Worker });
+        self.report(task, Report::Failed { class, message, retry_after_ms, result, usage, fault: Fault::Worker });
     }
 
     /// Nothing of it is alive any more.
@@ -658,11 +873,20 @@ fn report_of(start: &Start, report: Report) -> Event {
 
 fn failed(class: Class, retry_after_ms: Option<u64>) -> Report {
     let message = format!("failed as {}", class.as_str()).into();
-    Report::Failed { class, message, retry_after_ms, result: None, fault: Fault::Work }
+    Report::Failed { class, message, retry_after_ms, result: None, usage: None, fault: Fault::Work }
 }
 
 pub fn blob(text: &str) -> Blob {
     text.as_bytes().into()
+}
+
+fn text(blob: &Blob) -> String {
+    String::from_utf8(blob.to_vec()).expect("tests say everything in words")
+}
+
+/// Its number in its session's line.
+fn place_of(task: &Task) -> u64 {
+    task.member.map_or(0, |member| member.line)
 }
 
 // ── A task to submit ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -684,10 +908,17 @@ pub fn task(agent: &str) -> New {
         deadline: None,
         dependency_timeout_ms: None,
         depends_on: Vec::new(),
+        session: None,
+        steers: None,
         spec: blob("a task"),
         refused: None,
         idempotency: None,
     })
+}
+
+/// A task of agent `a` that belongs to this session.
+pub fn message(key: &str) -> New {
+    task("a").session(key)
 }
 
 impl New {
@@ -795,6 +1026,63 @@ impl New {
 
     pub fn retry(self, change: impl FnOnce(&mut Retry)) -> New {
         self.with(|new| change(&mut new.policy.retry))
+    }
+
+    pub fn session(self, key: &str) -> New {
+        let member = NewMember { key: key.into(), settings: Settings::default(), as_mode: None, sent_at: None };
+        self.with(|new| new.session = Some(member))
+    }
+
+    pub fn member(self, change: impl FnOnce(&mut NewMember)) -> New {
+        self.with(|new| change(new.session.as_mut().expect("the task belongs to a session")))
+    }
+
+    /// Settings that come with the message and stick to its session.
+    pub fn mode(self, mode: Mode) -> New {
+        self.member(|member| member.settings.mode = Some(mode))
+    }
+
+    pub fn cap(self, cap: u32) -> New {
+        self.member(|member| member.settings.cap = Some(cap))
+    }
+
+    pub fn overflow(self, overflow: Overflow) -> New {
+        self.member(|member| member.settings.overflow = Some(overflow))
+    }
+
+    pub fn debounce_ms(self, ms: u64) -> New {
+        self.member(|member| member.settings.debounce_ms = Some(ms))
+    }
+
+    pub fn wait_ms_max(self, ms: u64) -> New {
+        self.member(|member| member.settings.wait_ms_max = Some(ms))
+    }
+
+    pub fn max_concurrent(self, n: u32) -> New {
+        self.member(|member| member.settings.max_concurrent = Some(n))
+    }
+
+    /// For this message only.
+    pub fn only_as(self, mode: Mode) -> New {
+        self.member(|member| member.as_mode = Some(mode))
+    }
+
+    pub fn sent_at(self, wall_ms: u64) -> New {
+        self.member(|member| member.sent_at = Some(wall_ms))
+    }
+
+    /// Its executor hands further messages to it while it runs.
+    pub fn takes_input(self) -> New {
+        self.with(|new| new.policy.takes_input = true)
+    }
+
+    /// It is meant for this running task.
+    pub fn steers(self, target: TaskId) -> New {
+        self.with(|new| new.steers = Some(target))
+    }
+
+    pub fn says(self, words: &str) -> New {
+        self.with(|new| new.spec = blob(words))
     }
 
     /// The key of an item of a batch.

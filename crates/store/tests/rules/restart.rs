@@ -15,7 +15,7 @@ fn what_ran_at_a_crash_is_lost_counted_and_runs_again_at_once() {
     bed.crash();
     let task = bed.task(id);
     assert_eq!((task.phase(), task.n_lost, task.retries_used, task.attempt), (Phase::Running, 1, 0, 2));
-    bed.report_as(&old, Report::Completed { result: None });
+    bed.report_as(&old, Report::Completed { result: None, usage: None });
     assert_eq!(bed.state(id), Phase::Running, "the old run's word counts for nothing");
 }
 

@@ -70,12 +70,13 @@ fn every_report_changes_nothing(bed: &mut Bed, start: &Start) {
     let reports = [
         Report::Started,
         Report::Alive,
-        Report::Completed { result: None },
+        Report::Completed { result: None, usage: None },
         Report::Failed {
             class: Class::Task,
             message: "late".into(),
             retry_after_ms: None,
             result: None,
+            usage: None,
             fault: runyard_core::event::Fault::Work,
         },
         Report::Stopped,
@@ -162,7 +163,7 @@ fn a_report_of_a_task_nobody_knows_is_refused() {
     let mut bed = Bed::new();
     let id = bed.submit(task("a"));
     let start = Start { task: TaskId(999), ..bed.start_of(id) };
-    bed.report_as(&start, Report::Completed { result: None });
+    bed.report_as(&start, Report::Completed { result: None, usage: None });
     assert_eq!(bed.take_revokes(), [(TaskId(999), 1)]);
 }
 
