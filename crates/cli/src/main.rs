@@ -11,6 +11,7 @@ mod error;
 mod exit;
 mod locate;
 mod out;
+mod pages;
 mod patience;
 mod span;
 mod sse;

@@ -1,28 +1,21 @@
 //! `runyard list`: tasks, newest first, a page or all.
 
 use comfy_table::Cell;
-use runyard_wire::{Id, Json, ListPage, Priority, TaskState, TaskView};
+use runyard_wire::{Id, Json, Priority, TaskState, TaskView};
 
 use crate::cli::Shared;
-use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::out;
+use crate::pages::{Pages, Query, say_more};
 use crate::span::{now, short};
 
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     filter: Filter,
-    /// Tasks on a page
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    limit: u32,
-    /// All pages
-    #[arg(long)]
-    all: bool,
-    /// Go on where a page ended
-    #[arg(long, value_name = "CURSOR", conflicts_with = "all")]
-    cursor: Option<String>,
+    #[command(flatten)]
+    pages: Pages,
 }
 
 #[derive(clap::Args)]
@@ -51,7 +44,7 @@ struct Filter {
 }
 
 impl Filter {
-    fn query(&self) -> Vec<(&'static str, String)> {
+    fn query(&self) -> Query {
         let states = self.state.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(",");
         [
             ("agent", self.agent.clone()),
@@ -70,7 +63,7 @@ impl Filter {
 
 pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
     let client = shared.client()?;
-    let page = pages(&client, &args).await?;
+    let page = args.pages.gather(args.filter.query(), async |query| client.task_list(&query).await).await?;
     if shared.json {
         out::json(&page)?;
         return Ok(Exit::Done);
@@ -79,29 +72,8 @@ pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
     let tasks =
         tasks.map_err(|error| Error::Unreadable { url: client.base().to_string(), detail: error.to_string() })?;
     print(&tasks)?;
-    if let Some(cursor) = page.next_cursor {
-        out::note(format!("there are more: --all, or --cursor {cursor}"));
-    }
+    say_more(&page);
     Ok(Exit::Done)
-}
-
-async fn pages(client: &Client, args: &Args) -> Result<ListPage<Json>> {
-    let mut query = args.filter.query();
-    query.push(("limit", args.limit.to_string()));
-    let mut items = Vec::new();
-    let mut cursor = args.cursor.clone();
-    loop {
-        let mut query = query.clone();
-        query.extend(cursor.map(|cursor| ("cursor", cursor)));
-        let page: ListPage<Json> = client.task_list(&query).await?.read_as()?;
-        items.extend(page.items);
-        // A filtered page may be short and still have a next one; without --all one full page is enough.
-        let is_enough = !args.all && items.len() >= args.limit as usize;
-        if page.next_cursor.is_none() || is_enough {
-            return Ok(ListPage { items, next_cursor: page.next_cursor });
-        }
-        cursor = page.next_cursor;
-    }
 }
 
 fn print(tasks: &[TaskView]) -> Result<()> {

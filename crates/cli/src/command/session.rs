@@ -2,7 +2,7 @@
 
 use clap::{Subcommand, ValueEnum};
 use runyard_wire::{
-    Json, ListPage, SessionCounts, SessionDrop, SessionMode, SessionSettings, SessionStopAllAnswer, SessionStopAnswer,
+    Json, SessionCounts, SessionDrop, SessionMode, SessionSettings, SessionStopAllAnswer, SessionStopAnswer,
     SessionView, Timestamp,
 };
 
@@ -11,6 +11,7 @@ use crate::client::{Answer, Client};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::out;
+use crate::pages::{Pages, Query, say_more};
 use crate::span::{Span, from_now, now, percent, short};
 
 #[derive(clap::Args)]
@@ -50,15 +51,8 @@ struct ListArgs {
     /// Only sessions with live tasks
     #[arg(long)]
     busy: bool,
-    /// Sessions on a page
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    limit: u32,
-    /// All pages
-    #[arg(long)]
-    all: bool,
-    /// Go on where a page ended
-    #[arg(long, value_name = "CURSOR", conflicts_with = "all")]
-    cursor: Option<String>,
+    #[command(flatten)]
+    pages: Pages,
 }
 
 #[derive(clap::Args)]
@@ -148,7 +142,7 @@ impl SetArgs {
 }
 
 async fn list(client: &Client, shared: &Shared, args: &ListArgs) -> Result<()> {
-    let page = pages(client, args).await?;
+    let page = args.pages.gather(args.query(), async |query| client.session_list(&query).await).await?;
     if shared.json {
         return out::json(&page);
     }
@@ -156,29 +150,14 @@ async fn list(client: &Client, shared: &Shared, args: &ListArgs) -> Result<()> {
     let sessions =
         sessions.map_err(|error| Error::Unreadable { url: client.base().to_string(), detail: error.to_string() })?;
     print(&sessions)?;
-    if let Some(cursor) = page.next_cursor {
-        out::note(format!("there are more: --all, or --cursor {cursor}"));
-    }
+    say_more(&page);
     Ok(())
 }
 
-async fn pages(client: &Client, args: &ListArgs) -> Result<ListPage<Json>> {
-    let mut query = vec![("limit", args.limit.to_string())];
-    query.extend(args.prefix.iter().map(|prefix| ("prefix", prefix.clone())));
-    query.extend(args.busy.then(|| ("busy", "true".to_owned())));
-    let mut items = Vec::new();
-    let mut cursor = args.cursor.clone();
-    loop {
-        let mut query = query.clone();
-        query.extend(cursor.map(|cursor| ("cursor", cursor)));
-        let page: ListPage<Json> = client.session_list(&query).await?.read_as()?;
-        items.extend(page.items);
-        // A filtered page may be short and still have a next one; without --all one full page is enough.
-        let is_enough = !args.all && items.len() >= args.limit as usize;
-        if page.next_cursor.is_none() || is_enough {
-            return Ok(ListPage { items, next_cursor: page.next_cursor });
-        }
-        cursor = page.next_cursor;
+impl ListArgs {
+    fn query(&self) -> Query {
+        let prefix = self.prefix.iter().map(|prefix| ("prefix", prefix.clone()));
+        prefix.chain(self.busy.then(|| ("busy", "true".to_owned()))).collect()
     }
 }
 
