@@ -188,8 +188,8 @@ pub struct SessionView {
     pub messages: u64,
     /// When it was first used.
     pub created_at: Timestamp,
-    /// When it last took a message.
-    pub last_message_at: Timestamp,
+    /// When it last took a message, or was set, stopped or reset.
+    pub last_used_at: Timestamp,
 }
 
 /// The live tasks of a session.

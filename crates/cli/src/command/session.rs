@@ -177,7 +177,7 @@ fn print(sessions: &[SessionView]) -> Result<()> {
             out::number(counts.waiting),
             out::number(counts.debouncing),
             out::number(session.messages),
-            out::number(short(now.saturating_sub(session.last_message_at.0))),
+            out::number(short(now.saturating_sub(session.last_used_at.0))),
             out::number(context_share(session).unwrap_or_default()),
         ]);
     }
@@ -217,7 +217,7 @@ fn describe(session: &SessionView) -> Vec<String> {
     }
     facts.extend([("messages", session.messages.to_string()), ("resets", session.generation.to_string())]);
     facts.extend(session.cutoff.map(|at| ("cutoff", format!("{}: what was sent before is refused", moment(at)))));
-    facts.extend([("created", moment(session.created_at)), ("last", moment(session.last_message_at))]);
+    facts.extend([("created", moment(session.created_at)), ("last", moment(session.last_used_at))]);
     facts.into_iter().map(|(name, value)| format!("{name:<10}{value}")).collect()
 }
 
@@ -302,7 +302,7 @@ mod tests {
             context: Some(SessionContext { context_tokens: 60, context_window: 80 }),
             messages: 5,
             created_at: Timestamp(0),
-            last_message_at: Timestamp(0),
+            last_used_at: Timestamp(0),
         };
         let lines = describe(&session);
         for line in [

@@ -18,7 +18,7 @@ pub fn session_view(session: &Session, config: &SessionsConfig) -> SessionView {
         context: session.context.map(context),
         messages: session.n_messages,
         created_at: Timestamp(session.created_at),
-        last_message_at: Timestamp(session.last_at),
+        last_used_at: Timestamp(session.last_at),
     }
 }
 
