@@ -47,7 +47,7 @@ impl Core {
         &mut entry.session
     }
 
-    /// It is written, and looked at when the tick ends.
+    /// Looked at when the tick ends: written if it was changed, forgotten if none of its members stays in memory.
     pub(crate) fn note_session(&mut self, id: SessionId) {
         let entry = self.sessions.get_mut(&id).expect("a session that is spoken of is in memory");
         if !std::mem::replace(&mut entry.touched, true) {

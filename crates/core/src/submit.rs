@@ -30,6 +30,8 @@ struct Planned {
     flows_by_agent: BTreeMap<Name, u32>,
     /// The rows of sessions as the items so far would leave them.
     sessions: DetMap<Name, Box<Session>>,
+    /// The task that a single submit becomes part of, if it does.
+    carrier: Option<TaskId>,
 }
 
 type Items = Vec<Result<Accepted, Refusal>>;
@@ -71,7 +73,8 @@ impl Core {
         }
         let Submission { batch, mode, items, idempotency, .. } = submission;
         let is_single = batch.is_none() && items.len() == 1;
-        let mut verdicts = self.judge(now, &items, idempotency.as_ref(), is_single);
+        let mut planned = Planned::default();
+        let mut verdicts = self.judge(now, &items, idempotency.as_ref(), is_single, &mut planned);
         if mode == SubmitMode::All
             && let Some(at) = verdicts.iter().position(Result::is_err)
         {
@@ -79,10 +82,7 @@ impl Core {
             return Answer::Refused(self.record_refusal(now, &items[at], refusal));
         }
         let batch_id = batch.as_ref().map(|batch| batch.id);
-        if let ([item], [Ok(None)]) = (&items[..], &verdicts[..])
-            && is_single
-            && let Some(carrier) = self.carrier_for(now, item)
-        {
+        if let Some(carrier) = planned.carrier {
             return self.submit_merged(now, items, carrier, idempotency);
         }
         let n_accepted = verdicts.iter().filter(|verdict| matches!(verdict, Ok(None))).count();
@@ -112,8 +112,14 @@ impl Core {
         Answer::Submitted { items: answers }
     }
 
-    fn judge(&self, now: Now, items: &[NewTask], own: Option<&Idempotency>, is_single: bool) -> Vec<Verdict> {
-        let mut planned = Planned::default();
+    fn judge(
+        &self,
+        now: Now,
+        items: &[NewTask],
+        own: Option<&Idempotency>,
+        is_single: bool,
+        planned: &mut Planned,
+    ) -> Vec<Verdict> {
         let mut keys: BTreeMap<(&Name, &Name), usize> = BTreeMap::new();
         let mut verdicts: Vec<Verdict> = Vec::with_capacity(items.len());
         for (n, item) in items.iter().enumerate() {
@@ -124,7 +130,7 @@ impl Core {
             let verdict = match repeated {
                 _ if is_own => Err(Refusal::KeyReused { key: key_name(item) }),
                 Some(first) => repeat_of(&items[first], &verdicts[first], item),
-                None => self.judge_item(now, item, &mut planned, is_single),
+                None => self.judge_item(now, item, planned, is_single),
             };
             if let (Some(key), true) = (&item.idempotency, verdict.is_ok()) {
                 keys.entry((&key.agent, &key.key)).or_insert(n);
@@ -152,12 +158,13 @@ impl Core {
             return Err(Refusal::DeadlinePassed);
         }
         let known = item.session.as_ref().and_then(|member| planned.sessions.get(&member.key)).map(|row| &**row);
-        let row = self.judge_member(now, item, known, is_single)?;
+        let taken = self.judge_member(now, item, known, is_single)?;
+        planned.carrier = taken.carrier;
         // A message that becomes part of another task adds none.
-        if !(is_single && self.carrier_for(now, item).is_some()) {
+        if taken.carrier.is_none() {
             self.judge_room(item, planned)?;
         }
-        if let Some(row) = row.filter(|_| !is_single) {
+        if let Some(row) = taken.row.filter(|_| !is_single) {
             planned.sessions.insert(row.key.clone(), Box::new(row));
         }
         Ok(None)

@@ -30,6 +30,15 @@ pub(super) enum Arrival {
     Stands,
 }
 
+/// What accepting a message would make of its session.
+#[derive(Default)]
+pub(crate) struct Taken {
+    /// The row with it; `None` without a session.
+    pub row: Option<Session>,
+    /// The task that it becomes part of, if it does.
+    pub carrier: Option<TaskId>,
+}
+
 impl Core {
     /// Decides over a copy of the row, so that a batch can be judged before anything of it is stored.
     pub(super) fn arrival(
@@ -37,7 +46,7 @@ impl Core {
         row: &Session,
         rules: &Rules,
         mode: Mode,
-        single: Option<(&FlowKey, usize)>,
+        merge: Option<(&FlowKey, usize)>,
     ) -> Arrival {
         let n_free = row.n_free(rules);
         let is_full = rules.overflow == Overflow::New && row.n_standing() >= rules.cap.saturating_add(n_free);
@@ -53,7 +62,7 @@ impl Core {
             _ => {}
         }
         let can_merge = mode != Mode::Reject;
-        if let Some(carrier) = single.filter(|_| can_merge).and_then(|(key, n)| self.carrier(row, mode, key, n)) {
+        if let Some(carrier) = merge.filter(|_| can_merge).and_then(|(key, n)| self.carrier(row, mode, key, n)) {
             return Arrival::Merges(carrier);
         }
         match is_full {
@@ -63,7 +72,7 @@ impl Core {
     }
 
     /// The last in line, if it takes a message of this agent, lane and kind in.
-    pub(super) fn carrier(&self, row: &Session, mode: Mode, key: &FlowKey, n_bytes: usize) -> Option<TaskId> {
+    fn carrier(&self, row: &Session, mode: Mode, key: &FlowKey, n_bytes: usize) -> Option<TaskId> {
         let id = row.gatherer?;
         let task = &self.tasks.get(&id)?.task;
         let member = task.member.filter(|member| member.in_line())?;
@@ -79,7 +88,7 @@ impl Core {
     }
 
     /// The row as it would be with this message's settings.
-    pub(super) fn row_with(&self, row: Option<&Session>, item: &NewTask, member: &NewMember) -> Session {
+    fn row_with(&self, row: Option<&Session>, item: &NewTask, member: &NewMember) -> Session {
         let lane = lane_in_force(&self.config, &item.flow.lane);
         let mut row = match row {
             Some(row) => row.clone(),
@@ -91,15 +100,17 @@ impl Core {
         row
     }
 
-    /// Is the message taken? `planned` is what the items before it in the same submission would make of its session.
+    /// Is the message taken, and how? `planned` is what the items before it in the same submission would make of its
+    /// session.
     pub(crate) fn judge_member(
         &self,
         now: Now,
         item: &NewTask,
         planned: Option<&Session>,
-        single: bool,
-    ) -> Result<Option<Session>, Refusal> {
-        let Some(member) = &item.session else { return Ok(None) };
+        is_single: bool,
+    ) -> Result<Taken, Refusal> {
+        let Some(member) = &item.session else { return Ok(Taken::default()) };
+        let mut taken = Taken::default();
         let mut row = self.row_with(planned.or_else(|| self.session_row(&member.key)), item, member);
         let key = || member.key.clone();
         if let (Some(sent_at), Some(cutoff)) = (member.sent_at, row.cutoff)
@@ -108,12 +119,11 @@ impl Core {
             return Err(Refusal::Stale { key: key(), cutoff, recorded: None });
         }
         if !joins_at_submit(now, item) {
-            return Ok(Some(row));
+            return Ok(Taken { row: Some(row), carrier: None });
         }
         let rules = row.rules(&self.config.sessions);
         let mode = member.as_mode.unwrap_or(rules.mode);
-        let merge = mergeable(item, single);
-        match self.arrival(&row, &rules, mode, merge) {
+        match self.arrival(&row, &rules, mode, mergeable(item, is_single)) {
             Arrival::Busy => return Err(Refusal::SessionBusy { key: key(), recorded: None }),
             Arrival::Full => {
                 let (waiting, cap) = (row.n_line, rules.cap);
@@ -124,25 +134,13 @@ impl Core {
                 row.n_line = u32::from(row.is_draining);
                 row.n_seated = row.n_seated.max(1);
             }
-            Arrival::Merges(_) => {}
+            Arrival::Merges(carrier) => taken.carrier = Some(carrier),
             Arrival::Steers(_) => row.n_line += 1,
             Arrival::Stands if row.n_line == 0 && row.n_free(&rules) > 0 && rules.debounce_ms == 0 => row.n_seated += 1,
             Arrival::Stands => row.n_line = (row.n_line + 1).min(rules.cap.saturating_add(row.n_free(&rules))),
         }
         row.next_line += 1;
-        Ok(Some(row))
-    }
-
-    /// The task that a single submit becomes part of, if it does.
-    pub(crate) fn carrier_for(&self, now: Now, item: &NewTask) -> Option<TaskId> {
-        let member = item.session.as_ref()?;
-        let row = self.row_with(Some(self.session_row(&member.key)?), item, member);
-        let rules = row.rules(&self.config.sessions);
-        let merge = mergeable(item, true).filter(|_| joins_at_submit(now, item));
-        match self.arrival(&row, &rules, member.as_mode.unwrap_or(rules.mode), merge) {
-            Arrival::Merges(carrier) => Some(carrier),
-            _ => None,
-        }
+        Ok(Taken { row: Some(row), ..taken })
     }
 
     /// The message becomes part of a task that stands in line; what can differ between them is as the last one says.
@@ -215,6 +213,6 @@ fn joins_at_submit(now: Now, item: &NewTask) -> bool {
 }
 
 /// Members of a batch are tasks that others may name, so they stay themselves. What steers is for the running one.
-fn mergeable(item: &NewTask, single: bool) -> Option<(&FlowKey, usize)> {
-    (single && item.steers.is_none()).then_some((&item.flow, item.spec.len()))
+fn mergeable(item: &NewTask, is_single: bool) -> Option<(&FlowKey, usize)> {
+    (is_single && item.steers.is_none()).then_some((&item.flow, item.spec.len()))
 }

@@ -77,14 +77,14 @@ impl Core {
     }
 
     /// More messages of its burst may come, or the running task may take it: nobody passes it meanwhile.
-    pub(super) fn is_held_back(&self, now: Now, task: &Task) -> bool {
+    fn is_held_back(&self, now: Now, task: &Task) -> bool {
         let is_debounced = task.member.is_some_and(|member| member.debounced_until > now.steady_ms);
         let is_handed =
             task.steers.is_some_and(|target| self.tasks.get(&target).is_some_and(|entry| entry.task.phase().is_held()));
         is_debounced || (is_handed && !self.has_bug(Bug::HandedRunsToo))
     }
 
-    pub(super) fn sit(&mut self, id: TaskId) {
+    fn sit(&mut self, id: TaskId) {
         let task = &self.entry(id).task;
         let member = task.member.expect("only a member sits");
         // A run that comes again was told before; what was dropped since is for the next new one.
@@ -130,7 +130,7 @@ impl Core {
     }
 
     /// A task that ended, or goes back to wait for its time, gives its seat or its place in line back.
-    pub(super) fn unjoin(&mut self, id: TaskId) {
+    fn unjoin(&mut self, id: TaskId) {
         let task = &self.entry(id).task;
         let Some(member) = task.member.filter(|member| member.line > 0) else { return };
         self.sessions.get_mut(&member.session).expect("its session is in memory").line.remove(member.line);
@@ -152,7 +152,7 @@ impl Core {
 
     /// Lines about dropped messages that nobody has read yet go to the next run, not over a reset. Where another was told
     /// of later ones meanwhile the next run is told of those again: better twice than never.
-    pub(super) fn untell(&mut self, id: TaskId) {
+    fn untell(&mut self, id: TaskId) {
         let task = &self.entry(id).task;
         let Some(Member { session, told, .. }) = task.member.filter(|member| member.told.0 < member.told.1) else {
             return;
@@ -288,7 +288,7 @@ impl Core {
         is_done
     }
 
-    pub(super) fn stand_up(&mut self, now: Now, id: TaskId) {
+    fn stand_up(&mut self, now: Now, id: TaskId) {
         self.leave_batch_wait(id);
         // Its batch's place would be held by somebody who cannot use it.
         self.leave_batch_place(id);

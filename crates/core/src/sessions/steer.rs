@@ -16,7 +16,7 @@ impl Core {
         self.sessions.get(&id)?.held.values().find(|&task| self.may_take_input(task))
     }
 
-    pub(super) fn may_take_input(&self, id: TaskId) -> bool {
+    fn may_take_input(&self, id: TaskId) -> bool {
         self.tasks.get(&id).is_some_and(|entry| {
             let Task { policy, state, .. } = &entry.task;
             policy.takes_input && state.lease().is_some_and(|lease| lease.stop.is_none())

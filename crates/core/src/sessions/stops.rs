@@ -2,13 +2,14 @@
 
 use std::ops::Range;
 
+use crate::config::LANE_MAIN;
 use crate::core::{Core, answer};
 use crate::event::{Answer, Command, HappeningKind, Release, SessionAct, SessionAnswer, StopWhy, Subject};
 use crate::ids::{TaskId, Ticket};
 use crate::name::Name;
 use crate::now::Now;
 use crate::planted::Bug;
-use crate::session::SessionId;
+use crate::session::{Session, SessionId};
 use crate::task::{Stop, Task};
 
 impl Core {
@@ -76,29 +77,24 @@ impl Core {
             SessionAct::Stop => SessionAnswer::Stopped { task: self.stop_oldest(now, &key, out) },
             SessionAct::StopAll => self.stop_all(now, &key, StopWhy::StopAll, out),
             SessionAct::Reset => self.stop_all(now, &key, StopWhy::Reset, out),
-            SessionAct::Set(settings) => {
-                let id = self.session_for(now, &key, &Name::new(crate::config::LANE_MAIN));
-                self.touch_session(id).own = settings;
-                self.changed(now, id)
-            }
-            SessionAct::Context(context) => {
-                let id = self.session_for(now, &key, &Name::new(crate::config::LANE_MAIN));
-                self.touch_session(id).context = Some(context);
-                self.changed(now, id)
-            }
+            SessionAct::Set(settings) => self.change_session(now, &key, |session| session.own = settings),
+            SessionAct::Context(context) => self.change_session(now, &key, |session| session.context = Some(context)),
         };
         answer(out, ticket, Answer::Session(result));
     }
 
-    pub(super) fn changed(&mut self, now: Now, id: SessionId) -> SessionAnswer {
-        self.touch_session(id).last_at = now.wall_ms;
+    fn change_session(&mut self, now: Now, key: &Name, change: impl FnOnce(&mut Session)) -> SessionAnswer {
+        let id = self.session_for(now, key, &Name::new(LANE_MAIN));
+        let session = self.touch_session(id);
+        change(session);
+        session.last_at = now.wall_ms;
         self.review(id);
         let row = Box::new(self.session(id).clone());
         self.happen(now, HappeningKind::SessionChanged, Subject::Session(row.clone()));
         SessionAnswer::Row(row)
     }
 
-    pub(super) fn stop_oldest(&mut self, now: Now, key: &Name, out: &mut Vec<Command>) -> Option<TaskId> {
+    fn stop_oldest(&mut self, now: Now, key: &Name, out: &mut Vec<Command>) -> Option<TaskId> {
         let &id = self.session_by_key.get(key)?;
         let is_stopping = |task| self.entry(task).task.stop() == Some(Stop::Cancel);
         let oldest = self.sessions[&id].held.values().find(|&task| !is_stopping(task))?;
@@ -108,8 +104,8 @@ impl Core {
         Some(oldest)
     }
 
-    pub(super) fn stop_all(&mut self, now: Now, key: &Name, why: StopWhy, out: &mut Vec<Command>) -> SessionAnswer {
-        let id = self.session_for(now, key, &Name::new(crate::config::LANE_MAIN));
+    fn stop_all(&mut self, now: Now, key: &Name, why: StopWhy, out: &mut Vec<Command>) -> SessionAnswer {
+        let id = self.session_for(now, key, &Name::new(LANE_MAIN));
         let before = self.meta.next_seq;
         let forgets_cutoff = self.has_bug(Bug::CutoffForgotten);
         let session = self.touch_session(id);
