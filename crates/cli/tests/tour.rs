@@ -2,9 +2,9 @@
 
 mod yard;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::os::unix::fs::PermissionsExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
 use yard::Yard;
 
@@ -182,11 +182,8 @@ fn a_draining_server_takes_nothing_new() {
     yard.out(0, &["submit", "--kind", "noop"]);
 }
 
-#[test]
-fn a_drain_shows_what_is_left_and_ends_when_idle() {
-    let yard = Yard::start_with("[lanes]\nmain = 1\n");
-    let running = yard.out(0, &["submit", "--kind", "noop", "--payload", r#"{"sleepMs": 100000}"#]);
-    let queued = yard.out(0, &["submit", "--kind", "noop"]);
+/// `runyard drain --wait` as it goes on, and the lines it says meanwhile.
+fn drain_and_wait(yard: &Yard) -> (Child, Lines<BufReader<ChildStderr>>) {
     let mut drain = Command::new(env!("CARGO_BIN_EXE_runyard"))
         .args(["drain", "--wait"])
         .env("RUNYARD_DATA", yard.data())
@@ -194,7 +191,16 @@ fn a_drain_shows_what_is_left_and_ends_when_idle() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
-    let mut notes = BufReader::new(drain.stderr.take().expect("it is piped")).lines();
+    let notes = BufReader::new(drain.stderr.take().expect("it is piped")).lines();
+    (drain, notes)
+}
+
+#[test]
+fn a_drain_shows_what_is_left_and_ends_when_idle() {
+    let yard = Yard::start_with("[lanes]\nmain = 1\n");
+    let running = yard.out(0, &["submit", "--kind", "noop", "--payload", r#"{"sleepMs": 100000}"#]);
+    let queued = yard.out(0, &["submit", "--kind", "noop"]);
+    let (drain, mut notes) = drain_and_wait(&yard);
     let note = notes.next().expect("a line").expect("readable");
     assert_eq!(note, "1 still running; 1 queued stay for later");
     yard.out(0, &["cancel", &running]);
@@ -209,14 +215,7 @@ fn a_drain_shows_what_is_left_and_ends_when_idle() {
 fn a_drain_that_is_ended_is_not_waited_for() {
     let yard = Yard::start();
     yard.out(0, &["submit", "--kind", "noop", "--payload", r#"{"sleepMs": 100000}"#]);
-    let mut drain = Command::new(env!("CARGO_BIN_EXE_runyard"))
-        .args(["drain", "--wait"])
-        .env("RUNYARD_DATA", yard.data())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut notes = BufReader::new(drain.stderr.take().expect("it is piped")).lines();
+    let (mut drain, mut notes) = drain_and_wait(&yard);
     assert!(notes.next().expect("a line").expect("readable").starts_with("1 still running"));
     yard.out(0, &["drain", "--off"]);
     assert!(notes.next().expect("a line").expect("readable").contains("ended before the server was idle"));
