@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 /// (program that shows the package is there, Debian package)
-const NEEDS: [(&str, &str); 3] = [("cc", "gcc"), ("ar", "binutils"), ("curl", "curl")];
+const NEEDS: [(&str, &str); 4] = [("cc", "gcc"), ("ar", "binutils"), ("curl", "curl"), ("bwrap", "bubblewrap")];
 
 pub fn prepare() -> Result<(), String> {
     let missing: Vec<&str> =

@@ -6,7 +6,7 @@ use crate::bench;
 use crate::client::Client;
 use crate::command::{
     agents, backup, batch, cancel, config, demo, drain, input, key, lanes, list, logs, retry, serve, session, show,
-    stats, submit, wait, watch, why,
+    stats, submit, supervise, wait, watch, why,
 };
 use crate::error::Result;
 use crate::exit::{self, Exit};
@@ -42,6 +42,9 @@ impl Shared {
 enum Command {
     /// Start the server
     Serve(serve::Args),
+    /// Run one attempt of a process task; the server starts it
+    #[command(hide = true)]
+    Supervise(supervise::Args),
     /// Start a server with a sample workload and watch it at work
     Demo(demo::Args),
     /// Submit a task: a command, a shell line, an HTTP call, or any kind
@@ -89,10 +92,19 @@ enum Command {
 }
 
 impl Cli {
+    /// The one command that has no use for threads.
+    pub fn into_supervise(self) -> std::result::Result<supervise::Args, Box<Cli>> {
+        match self.command {
+            Command::Supervise(args) => Ok(args),
+            command => Err(Box::new(Cli { command, ..self })),
+        }
+    }
+
     pub async fn run(self) -> Result<Exit> {
         let shared = &self.shared;
         match self.command {
             Command::Serve(args) => serve::run(shared, args).await,
+            Command::Supervise(_) => unreachable!("it has been taken before"),
             Command::Demo(args) => demo::run(shared, args).await,
             Command::Submit(args) => submit::run(shared, *args).await,
             Command::Batch(args) => batch::run(shared, args).await,

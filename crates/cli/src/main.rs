@@ -28,9 +28,16 @@ use tokio::runtime::Runtime;
 const LEAVE_MAX: Duration = Duration::from_millis(500);
 
 fn main() -> ExitCode {
+    if let Some(run) = command::supervise::asked_for(std::env::args_os()) {
+        return command::supervise::run_attempt(&run);
+    }
+    let cli = match cli::Cli::parse().into_supervise() {
+        Ok(supervise) => return supervise.run(),
+        Err(cli) => cli,
+    };
     let runtime = Runtime::new().expect("the operating system gives threads");
     run_and_leave(runtime, async {
-        match cli::Cli::parse().run().await {
+        match cli.run().await {
             Ok(exit) => exit.into(),
             Err(error) => {
                 out::note(format!("error: {error}"));

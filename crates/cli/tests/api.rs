@@ -15,6 +15,8 @@ mod scene;
 
 #[path = "api/access.rs"]
 mod access;
+#[path = "api/adopt.rs"]
+mod adopt;
 #[path = "api/batches.rs"]
 mod batches;
 #[path = "api/cancel.rs"]
@@ -55,5 +57,7 @@ mod stats;
 mod steer;
 #[path = "api/stop.rs"]
 mod stop;
+#[path = "api/supervise.rs"]
+mod supervise;
 #[path = "api/tasks.rs"]
 mod tasks;

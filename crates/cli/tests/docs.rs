@@ -26,6 +26,18 @@ fn the_configuration_page_shows_the_real_defaults() {
 }
 
 #[test]
+fn the_published_schema_of_lease_files_is_the_real_one() {
+    let published = read(&root().join("docs/lease.schema.json"));
+    let mut print = assert_cmd::Command::new(env!("CARGO_BIN_EXE_runyard"));
+    let printed = print.env_clear().args(["supervise", "--schema"]).assert().success().get_output().stdout.clone();
+    assert_eq!(
+        published,
+        String::from_utf8(printed).expect("UTF-8"),
+        "runyard supervise --schema > docs/lease.schema.json"
+    );
+}
+
+#[test]
 fn every_link_leads_to_a_file() {
     let root = root();
     let mut pages = vec![root.join("README.md"), root.join("ARCHITECTURE.md")];

@@ -63,6 +63,7 @@ impl Drop for Logged {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        yard::stop_supervised(&self.home.path().join("data"));
     }
 }
 

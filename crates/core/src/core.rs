@@ -483,6 +483,18 @@ impl Core {
         self.fleet.workers.values().map(|worker| worker.held.len()).sum()
     }
 
+    /// What is held and does not outlive the server: a stop waits for these.
+    pub fn n_held_unkept(&self) -> usize {
+        self.held().filter(|task| !self.is_kept(task)).count()
+    }
+
+    /// Does this held task go on when the server stops? A worker that has not come back has said nothing of the kind.
+    pub(crate) fn is_kept(&self, task: &Task) -> bool {
+        let worker = task.state.lease().and_then(|lease| self.fleet.workers.get(&lease.worker));
+        let kind = &self.flows[self.flow_of(task)].key.shape.kind;
+        worker.is_some_and(|worker| worker.spec.keeps.contains(kind))
+    }
+
     pub(crate) fn advance(&mut self, now: Now) -> Now {
         self.meta.now = self.later(now);
         self.meta.now

@@ -66,7 +66,8 @@ pub enum Event {
         name: Name,
         value: Blob,
     },
-    /// `Draining`: accept and start nothing new. `Stopping`: also ask everything held to stop, uncounted.
+    /// `Draining`: accept and start nothing new. `Stopping`: also ask everything held to stop, uncounted, but for what
+    /// its worker keeps.
     Admit {
         admit: Admit,
         ticket: Option<Ticket>,
@@ -230,6 +231,8 @@ pub struct WorkerSpec {
     pub name: Name,
     /// Kinds it runs.
     pub kinds: Vec<Name>,
+    /// Those of them that go on when the server stops, and are presented again by the next one.
+    pub keeps: Vec<Name>,
     pub capacity: Resources,
     pub parallel_max: Option<u32>,
     pub labels: Vec<(Name, Name)>,

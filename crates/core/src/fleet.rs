@@ -112,6 +112,7 @@ impl Worker {
             id,
             name: Name::new(""),
             kinds: Vec::new(),
+            keeps: Vec::new(),
             capacity: Resources::default(),
             parallel_max: None,
             labels: Vec::new(),

@@ -251,7 +251,17 @@ impl Core {
                 self.lost(now, task, "its worker came back without it");
             }
         }
+        if self.admit == Admit::Stopping {
+            self.stop_with_server(now, id, out);
+        }
         self.room_changed();
+    }
+
+    /// The server stops, and with it everything that this worker does not keep.
+    fn stop_with_server(&mut self, now: Now, id: WorkerId, out: &mut Vec<Command>) {
+        let held = self.fleet.workers[&id].held.iter().copied();
+        let ending: Vec<TaskId> = held.filter(|task| !self.is_kept(&self.entry(*task).task)).collect();
+        ending.into_iter().for_each(|task| self.ask_stop(now, task, Stop::Shutdown, out));
     }
 
     /// A lease that survived a restart of the scheduler: its stop is asked for again, or its time goes on.
@@ -334,8 +344,8 @@ impl Core {
             self.wake_keepers(gate);
         }
         if admit == Admit::Stopping {
-            let held: Vec<TaskId> = self.held().map(|task| task.id).collect();
-            held.into_iter().for_each(|id| self.ask_stop(now, id, Stop::Shutdown, out));
+            let here: Vec<WorkerId> = self.fleet.workers.values().filter(|w| w.joined).map(|w| w.spec.id).collect();
+            here.into_iter().for_each(|worker| self.stop_with_server(now, worker, out));
         }
         if let Some(ticket) = ticket {
             crate::core::answer(out, ticket, crate::event::Answer::Done);

@@ -3,14 +3,16 @@
 //! A line waits in a bounded channel until the work has room for it, and is *taken* once it is written
 //! ([`crate::Signs::input_taken`]). One that still waits at the end of the run was not taken, and nothing is said of it.
 
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 /// Lines that may wait for a run that does not read. Whoever has more to say waits for its end anyway.
 pub const LINES_WAITING_MAX: usize = 64;
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct InputLine {
     /// By which the run tells that it has taken the line.
+    #[serde(with = "crate::job::id_text")]
     pub id: u128,
     /// May have line ends in it, which are written as they are.
     pub text: String,
@@ -45,6 +47,11 @@ impl InputSender {
             mpsc::error::TrySendError::Closed(_) => NotTaken::Closed,
         })
     }
+
+    /// As [`Self::hand_in`], but waits while too many lines wait. False when no line is taken any more.
+    pub(crate) async fn wait_in(&self, line: InputLine) -> bool {
+        self.0.send(line).await.is_ok()
+    }
 }
 
 impl Input {
@@ -56,5 +63,13 @@ impl Input {
     /// The next line; `None` when no more can come.
     pub(crate) async fn next(&mut self) -> Option<InputLine> {
         self.0.as_mut()?.recv().await
+    }
+
+    /// Waits for ever when no more can come.
+    pub(crate) async fn next_or_never(&mut self) -> InputLine {
+        match self.next().await {
+            Some(line) => line,
+            None => std::future::pending().await,
+        }
     }
 }

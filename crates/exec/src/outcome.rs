@@ -1,9 +1,13 @@
 //! How a run ended. The scheduler decides what that means.
 
+use serde::{Deserialize, Serialize};
+
 use crate::usage::Usage;
 
-/// Why the work failed, as far as an executor can tell. `lost` and `deadline` are the scheduler's own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Why the work failed, as far as an executor can tell. `deadline` is the scheduler's own, and a loss is no failure of
+/// the work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Class {
     Task,
     Timeout,
@@ -12,7 +16,8 @@ pub enum Class {
 }
 
 /// Whose fault was it? Only a broken worker or executor is cooled down.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Fault {
     Work,
     Worker,
@@ -28,6 +33,12 @@ pub enum Outcome {
     Failed(Failure),
     /// Asked to stop, and nothing of it is alive any more.
     Stopped,
+    /// Nobody knows how it ended; nothing of it is alive any more.
+    Lost {
+        reason: String,
+    },
+    /// It goes on without this worker, and the next one adopts it.
+    Left,
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -135,9 +135,20 @@ pub struct ProcessPayload {
     pub cwd: Option<PathBuf>,
     pub env: BTreeMap<String, String>,
     pub stdin: Stdin,
+    pub sandbox: Sandbox,
     /// What is said beside an explicit `stdin`, and so reaches nobody. A submit with both is refused; a merge of messages
     /// that speak in different ways can still bring it about.
     pub unsaid: Option<&'static str>,
+}
+
+/// What a process is kept in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sandbox {
+    None,
+    /// The machine read-only, its working directory writable.
+    Bubblewrap {
+        network: bool,
+    },
 }
 
 /// What a process reads.
@@ -161,6 +172,8 @@ struct ProcessFields {
     stdin: Option<String>,
     #[serde(default)]
     input: bool,
+    sandbox: Option<String>,
+    network: Option<bool>,
     message: Option<String>,
     media: Option<Vec<Box<RawValue>>>,
     dropped: Option<Vec<String>>,
@@ -180,7 +193,17 @@ impl ProcessPayload {
         let said = Said { message: fields.message, media: fields.media, dropped: fields.dropped };
         let unsaid = fields.stdin.as_ref().and_then(|_| said.first_field());
         let stdin = parse_stdin(fields.stdin, fields.input, &said)?;
-        Ok(ProcessPayload { argv, cwd: fields.cwd, env: fields.env, stdin, unsaid })
+        let sandbox = parse_sandbox(fields.sandbox.as_deref(), fields.network)?;
+        Ok(ProcessPayload { argv, cwd: fields.cwd, env: fields.env, stdin, sandbox, unsaid })
+    }
+}
+
+fn parse_sandbox(name: Option<&str>, network: Option<bool>) -> Result<Sandbox, PayloadError> {
+    match (name, network) {
+        (None | Some("none"), None) => Ok(Sandbox::None),
+        (None | Some("none"), Some(_)) => Err(wrong("network", "is given without a sandbox, which alone can cut it")),
+        (Some("bubblewrap"), network) => Ok(Sandbox::Bubblewrap { network: network.unwrap_or(false) }),
+        (Some(name), _) => Err(wrong("sandbox", format!("`{name}` is none of none, bubblewrap"))),
     }
 }
 
@@ -344,6 +367,11 @@ mod tests {
             ("process", r#"{"shell":"x","message":"hi","media":[{"a":1}],"dropped":["b"],"input":true}"#, "ok"),
             ("process", r#"{"shell":"x","input":false,"stdin":"y"}"#, "ok"),
             ("process", r#"{"shell":"x","input":1}"#, "payload.input"),
+            ("process", r#"{"shell":"x","sandbox":"none"}"#, "ok"),
+            ("process", r#"{"shell":"x","sandbox":"bubblewrap","network":true}"#, "ok"),
+            ("process", r#"{"shell":"x","sandbox":"docker"}"#, "payload.sandbox"),
+            ("process", r#"{"shell":"x","network":true}"#, "payload.network"),
+            ("process", r#"{"shell":"x","sandbox":"bubblewrap","network":"yes"}"#, "payload.network"),
             ("process", r#"{"shell":"x","message":["hi"]}"#, "payload.message"),
             ("process", r#"{"shell":"x","media":{}}"#, "payload.media"),
             ("process", r#"{"shell":"x","dropped":[1]}"#, "payload.dropped[0]"),

@@ -36,7 +36,16 @@ impl Places {
         self.work_dir(task).join(".runyard-report.jsonl")
     }
 
-    /// Records of the processes that run now.
+    /// What the supervisors of attempts need and leave behind, a directory for each.
+    pub fn runs_root(&self) -> PathBuf {
+        self.data_dir.join("runs")
+    }
+
+    pub fn run_dir(&self, task: u128, attempt: u32) -> PathBuf {
+        self.runs_root().join(format!("{}-{attempt}", task_text(task)))
+    }
+
+    /// Lease files: who runs now.
     pub fn running_root(&self) -> PathBuf {
         self.data_dir.join("running")
     }

@@ -21,19 +21,28 @@
 //! one branch of the watch, so a process that does not read holds up nothing but them. When a stop is asked the input
 //! ends, which many programs take as a request to end by itself.
 
+mod cgroup;
+mod confine;
 mod environment;
 mod exit;
 mod group;
 mod launch;
 mod leftovers;
 mod proc_table;
-mod record;
 mod report;
+mod rlimits;
+mod sandbox;
 mod stdin;
+pub mod supervise;
 mod system;
 mod tail;
+mod task_file;
+mod tree;
 
+pub use cgroup::kill_group;
+pub use confine::not_enforced;
 pub use leftovers::{LeftoversError, reap_leftovers};
+pub use tree::own_descendants;
 
 use std::io;
 use std::process::ExitStatus;
@@ -55,6 +64,7 @@ use group::{Group, LeaderExit};
 use launch::{Launched, Launcher, Plan};
 use report::ReportTail;
 use stdin::Feed;
+use supervise::lease::LeaseFile;
 use tail::Tail;
 
 /// How often the report file is read and an unfinished line is shown.
@@ -68,30 +78,64 @@ pub struct Processes {
     launcher: Launcher,
 }
 
+/// A run that is over.
+pub(crate) struct Ended {
+    pub outcome: Outcome,
+    /// Of the command; `None` when it never started, or its status is lost.
+    pub status: Option<ExitStatus>,
+}
+
 impl Processes {
     pub fn new(places: Arc<Places>) -> io::Result<Processes> {
-        Ok(Processes { launcher: Launcher::new()?, places })
+        system::keep_files_to_self();
+        Ok(Processes { launcher: Launcher::with_thread()?, places })
     }
 
+    /// For a program that does nothing else, and whose one thread lives as long as it does.
+    pub(crate) fn in_this_thread(places: Arc<Places>) -> Processes {
+        Processes { launcher: Launcher::Here, places }
+    }
+
+    /// Runs the job as a child of this process, which it does not outlive.
     pub async fn run(&self, job: &Job, input: Input, stop: &CancellationToken, signs: &dyn Signs) -> Outcome {
+        let lease = match LeaseFile::create(&self.places, job) {
+            Ok(lease) => lease,
+            Err(error) => return Failure::worker(error.to_string()).into(),
+        };
+        let ended = self.run_held(job, &lease, input, stop, signs).await;
+        lease.remove();
+        ended.outcome
+    }
+
+    /// Runs the job under a lease that is already there and is left there.
+    pub(crate) async fn run_held(
+        &self,
+        job: &Job,
+        lease: &LeaseFile,
+        input: Input,
+        stop: &CancellationToken,
+        signs: &dyn Signs,
+    ) -> Ended {
         if stop.is_cancelled() {
-            return Outcome::Stopped;
+            return Ended { outcome: Outcome::Stopped, status: None };
         }
-        let outcome = self.run_to_end(job, input, stop, signs).await.unwrap_or_else(Outcome::Failed);
+        let ended = self.run_to_end(job, lease, input, stop, signs).await;
         self.tidy(job.task).await;
-        outcome
+        ended.unwrap_or_else(|failure| Ended { outcome: failure.into(), status: None })
     }
 
     async fn run_to_end(
         &self,
         job: &Job,
+        lease: &LeaseFile,
         input: Input,
         stop: &CancellationToken,
         signs: &dyn Signs,
-    ) -> Result<Outcome, Failure> {
+    ) -> Result<Ended, Failure> {
         let payload = ProcessPayload::parse(job.payload.as_deref())?;
         let (stdin, unsaid) = (payload.stdin.clone(), payload.unsaid);
         let mut launched = self.launcher.launch(Plan::new(&self.places, job, payload)).await?;
+        lease.command_started(launched.group.pid());
         // Dropping what was launched kills it.
         let unwatched = |error| Failure::worker(format!("the process cannot be watched: {error}"));
         let feed = Feed::new(launched.stdin.take(), stdin, input).map_err(unwatched)?;
@@ -101,20 +145,17 @@ impl Processes {
         }
         let ending = run.watch(feed, job.grace, stop).await;
         let status = run.end(&self.places, job.task).await;
-        Ok(run.outcome(ending, status))
+        Ok(Ended { status: status.as_ref().ok().copied(), outcome: run.outcome(ending, status) })
     }
 
     /// Removes what only mattered while the process ran.
     async fn tidy(&self, task: u128) {
-        let (work_dir, record) = (self.places.work_dir(task), self.places.running_file(task));
-        let removed = tokio::task::spawn_blocking(move || {
-            let _ = std::fs::remove_file(record);
-            match std::fs::remove_dir_all(&work_dir) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(path = %work_dir.display(), %error, "a working directory cannot be removed");
-                }
-                _ => {}
+        let work_dir = self.places.work_dir(task);
+        let removed = tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&work_dir) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %work_dir.display(), %error, "a working directory cannot be removed");
             }
+            _ => {}
         });
         let _ = removed.await;
     }
@@ -171,14 +212,16 @@ struct Output {
 
 impl<'a> Run<'a> {
     fn new(places: &Places, job: &Job, signs: &'a dyn Signs, launched: Launched) -> io::Result<Run<'a>> {
-        let Launched { group, stdin: _, stdout, stderr } = launched;
+        let Launched { group, stdin: _, stdout, stderr, not_enforced } = launched;
+        let mut log = LogWriter::new(places.log_file(job.task, job.attempt), job.output_bytes_max);
+        not_enforced.iter().for_each(|sentence| log.note(sentence));
         Ok(Run {
             signs,
             leader_exit: LeaderExit::of(&group),
             group,
             stdout: Output::new(Stream::Stdout, pipe::Receiver::from_owned_fd(stdout)?),
             stderr: Output::new(Stream::Stderr, pipe::Receiver::from_owned_fd(stderr)?),
-            log: LogWriter::new(places.log_file(job.task, job.attempt), job.output_bytes_max),
+            log,
             report: ReportTail::new(places.report_file(job.task)),
         })
     }
@@ -223,13 +266,18 @@ impl<'a> Run<'a> {
         self.log.flush();
         self.signs.log_grew(self.log.file_bytes());
         self.report.poll(self.signs, &mut self.log);
+        self.group.reap_orphans();
     }
 
     /// Kills what is left, makes sure that it is dead, and reads what it still had to say.
     async fn end(&mut self, places: &Places, task: u128) -> io::Result<ExitStatus> {
         let status = self.group.kill_and_reap();
         self.group.confirm_dead().await;
-        leftovers::sweep_task(places, task).await;
+        if !self.group.is_proven_dead()
+            && let Err(error) = leftovers::sweep_task(places, task).await
+        {
+            tracing::warn!(%error, "an ended task left processes behind");
+        }
         self.drain().await;
         self.report.finish(self.signs, &mut self.log);
         self.log.finish();
@@ -259,7 +307,8 @@ impl<'a> Run<'a> {
             (Ending::Asked, _) => Outcome::Stopped,
             (Ending::OfItself, Ok(status)) => {
                 let reported = self.report.into_reported();
-                exit::outcome(status, &self.stdout.tail, &self.stderr.tail, reported)
+                let outcome = exit::outcome(status, &self.stdout.tail, &self.stderr.tail, reported);
+                confine::explain(outcome, &self.group)
             }
             (Ending::OfItself, Err(error)) => Failure::worker(format!("the exit status is lost: {error}")).into(),
         }

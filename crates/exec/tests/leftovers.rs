@@ -40,19 +40,21 @@ impl Orphan {
         is_alive(&self.pids[name])
     }
 
-    fn record(&self, data_dir: &Path, change: impl FnOnce(&mut Value)) {
+    /// A lease file with this one as the command of somebody who is dead.
+    fn lease(&self, data_dir: &Path, change: impl FnOnce(&mut Value)) {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.leader.id())).unwrap_or_default();
         let start = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse::<u64>().ok());
         let line_of = |path| std::fs::read_to_string(path).expect("a kernel file").trim().to_owned();
-        let mut record = json!({
-            "task_id": "x", "agent": "ada", "attempt": 1, "pid": self.leader.id(), "pgid": self.leader.id(),
-            "boot_id": line_of("/proc/sys/kernel/random/boot_id"), "process_start": start.unwrap_or_default(),
-            "host": line_of("/proc/sys/kernel/hostname"), "started_at": "2026-11-15T21:00:00.000Z",
+        let mut lease = json!({
+            "task_id": "x", "agent": "ada", "attempt": 1, "pid": 1 << 30, "process_start": 1, "recipe": "sh",
+            "boot_id": line_of("/proc/sys/kernel/random/boot_id"), "host": line_of("/proc/sys/kernel/hostname"),
+            "started_at": "2026-11-15T21:00:00.000Z", "heartbeat": "2026-11-15T21:00:00.000Z",
+            "metadata": {"command_pid": self.leader.id(), "command_start": start.unwrap_or_default()},
         });
-        change(&mut record);
+        change(&mut lease);
         let folder = data_dir.join("running");
         std::fs::create_dir_all(&folder).expect("a directory");
-        std::fs::write(folder.join(format!("task_{}.json", self.leader.id())), record.to_string()).expect("a record");
+        std::fs::write(folder.join(format!("task_{}.json", self.leader.id())), lease.to_string()).expect("a lease");
     }
 }
 
@@ -79,19 +81,20 @@ fn a_group_whose_leader_is_dead_and_a_daemon_that_left_it_are_killed() {
     let line =
         "sleep 1000 >/dev/null & echo member=$!; setsid sh -c 'sleep 1000 & echo daemon=$!; echo ready' & exit 0";
     let mut orphan = Orphan::spawn(line, Some(&work_dir));
-    orphan.record(dir.path(), |_| {});
+    orphan.lease(dir.path(), |_| {});
     orphan.leader.wait().expect("the leader is gone");
     assert!(orphan.is_alive("member") && orphan.is_alive("daemon"));
     assert!(reap_leftovers(dir.path()).expect("reaped") >= 2);
     assert!(!orphan.is_alive("member") && !orphan.is_alive("daemon"));
-    assert!(!work_dir.exists() && !dir.path().join("running").exists());
+    assert!(!work_dir.exists());
+    assert_eq!(std::fs::read_dir(dir.path().join("running")).expect("a directory").count(), 0);
 }
 
 #[test]
-fn a_live_leader_is_killed_by_its_record_alone() {
+fn a_live_leader_is_killed_by_its_lease_alone() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut orphan = Orphan::spawn("sleep 1000 >/dev/null & echo member=$!; echo ready; sleep 1000", None);
-    orphan.record(dir.path(), |_| {});
+    orphan.lease(dir.path(), |_| {});
     reap_leftovers(dir.path()).expect("reaped");
     orphan.leader.wait().expect("the leader is dead");
     while orphan.is_alive("member") {
@@ -100,23 +103,35 @@ fn a_live_leader_is_killed_by_its_record_alone() {
 }
 
 #[test]
-fn a_record_that_does_not_fit_the_process_harms_nobody() {
+fn a_lease_that_does_not_fit_the_process_harms_nobody() {
     let changes: [fn(&mut Value); 3] = [
-        |record| record["process_start"] = json!(1),
-        |record| record["boot_id"] = json!("another boot"),
-        |record| record["host"] = json!("another host"),
+        |lease| lease["metadata"]["command_start"] = json!(1),
+        |lease| lease["boot_id"] = json!("another boot"),
+        |lease| lease["host"] = json!("another host"),
     ];
     for change in changes {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let orphan = Orphan::spawn("echo leader=$$; echo ready; sleep 1000", None);
-        orphan.record(dir.path(), change);
+        orphan.lease(dir.path(), change);
         assert_eq!(reap_leftovers(dir.path()).expect("reaped"), 0);
         assert!(orphan.is_alive("leader"));
     }
 }
 
 #[test]
-fn what_does_not_belong_among_the_records_stops_nothing() {
+fn a_supervisor_that_nobody_knows_of_is_killed() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut orphan = Orphan::spawn("echo ready; sleep 1000", None);
+    orphan.lease(dir.path(), |lease| {
+        lease["pid"] = lease["metadata"]["command_pid"].take();
+        lease["process_start"] = lease["metadata"]["command_start"].take();
+    });
+    reap_leftovers(dir.path()).expect("reaped");
+    orphan.leader.wait().expect("it is dead");
+}
+
+#[test]
+fn what_does_not_belong_among_the_leases_stops_nothing() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let running = dir.path().join("running");
     std::fs::create_dir_all(running.join("dir.json/deep")).expect("a directory");
@@ -124,10 +139,13 @@ fn what_does_not_belong_among_the_records_stops_nothing() {
     std::os::unix::fs::symlink("loop.json", running.join("loop.json")).expect("a link");
     rustix::fs::mkfifoat(rustix::fs::CWD, running.join("pipe.json"), rustix::fs::Mode::RWXU).expect("a pipe");
     let mut orphan = Orphan::spawn("echo ready; sleep 1000", None);
-    orphan.record(dir.path(), |_| {});
+    orphan.lease(dir.path(), |_| {});
     assert_eq!(reap_leftovers(dir.path()).expect("reaped"), 0);
-    orphan.leader.wait().expect("its record was read all the same");
-    assert!(!running.exists());
+    orphan.leader.wait().expect("its lease was read all the same");
+    let entries = std::fs::read_dir(&running).expect("a directory");
+    let mut names: Vec<_> = entries.map(|entry| entry.expect("an entry").file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["dir.json", "loop.json", "pipe.json", "task_1.json.bad-1"]);
 }
 
 #[test]

@@ -341,18 +341,18 @@ async fn a_reported_result_over_the_limit_is_refused() {
 }
 
 #[tokio::test]
-async fn a_record_names_the_process_while_it_runs() {
+async fn a_lease_names_the_process_while_it_runs() {
     let yard = Yard::new();
-    let record_file = yard.executors.places().running_file(TASK);
+    let lease_file = yard.executors.places().running_file(TASK);
     let run = yard.start(yard.job(Kind::Process, shell("echo leader=$$; sleep 1000")));
     let leader = run.line("leader=").await;
-    let record: Value = serde_json::from_slice(&std::fs::read(&record_file).expect("a record")).expect("JSON");
-    assert_eq!(record["task_id"], TASK_TEXT);
-    assert_eq!((record["pid"].to_string(), record["pgid"].to_string()), (leader.clone(), leader));
-    assert_eq!((&record["agent"], &record["attempt"]), (&json!("ada"), &json!(1)));
-    assert!(record["process_start"].as_u64().expect("a number") > 0);
+    let lease: Value = serde_json::from_slice(&std::fs::read(&lease_file).expect("a lease")).expect("JSON");
+    assert_eq!(lease["task_id"], TASK_TEXT);
+    assert_eq!((&lease["pid"], lease["metadata"]["command_pid"].to_string()), (&json!(std::process::id()), leader));
+    assert_eq!((&lease["agent"], &lease["attempt"]), (&json!("ada"), &json!(1)));
+    assert!(lease["process_start"].as_u64().expect("a number") > 0);
     assert_eq!(run.stop_and_end().await, Outcome::Stopped);
-    assert!(!record_file.exists());
+    assert!(!lease_file.exists());
 }
 
 #[tokio::test]

@@ -21,6 +21,8 @@ use runyard_core::flow::Resources;
 use runyard_core::ids::{TaskId, Ticket, WorkerId};
 use runyard_core::name::Name;
 use runyard_core::now::Now;
+use runyard_exec::Kind;
+use runyard_exec::process::supervise::SupervisorProgram;
 use runyard_store::store::{Purge, Store};
 use runyard_store::yard::{Ticked, Yard};
 use runyard_worker::{Worker, WorkerOptions};
@@ -56,6 +58,7 @@ pub struct SchedulerOptions {
     pub purge: Box<dyn Fn() -> Purge + Send>,
     pub data_dir: PathBuf,
     pub grace_ms: u64,
+    pub supervisor: Option<SupervisorProgram>,
     pub capacity: Resources,
     pub observer: Box<dyn Observer>,
 }
@@ -89,6 +92,7 @@ impl Scheduler {
             id,
             data_dir: options.data_dir.clone(),
             grace_ms: options.grace_ms,
+            supervisor: options.supervisor,
             runtime: tokio::runtime::Handle::current(),
         };
         let worker = Worker::new(worker_options, move |events: Vec<Event>| link.tell(events))?;
@@ -97,7 +101,7 @@ impl Scheduler {
         let thread = Loop {
             handle: handle.clone(),
             worker: worker.clone(),
-            spec: worker_spec(id, &options.capacity),
+            spec: worker_spec(&worker, &options.capacity),
             purge: options.purge,
             observer: options.observer,
             n_held: n_held_sender,
@@ -118,7 +122,8 @@ impl Scheduler {
         &self.worker
     }
 
-    /// Nothing new starts; what runs has `drain` to end; the rest goes back to the queue, uncounted.
+    /// Nothing new starts; what runs has `drain` to end; the rest goes back to the queue, uncounted. Processes under a
+    /// supervisor go on, and are nobody to wait for.
     pub async fn stop(&self, drain: Duration) {
         self.handle.set_stopping();
         self.handle.tell([Event::Admit { admit: Admit::Draining, ticket: None }]);
@@ -149,6 +154,7 @@ struct Loop {
     spec: WorkerSpec,
     purge: Box<dyn Fn() -> Purge + Send>,
     observer: Box<dyn Observer>,
+    /// What a stop waits for.
     n_held: watch::Sender<usize>,
     seen_at: Instant,
     /// At once: what grew old while the server was down goes first, and a server that never lives a minute purges too.
@@ -274,7 +280,7 @@ impl Loop {
                 self.worker.acknowledge_all(ends);
                 let again = ticked.again;
                 self.let_out(ticked, n_events, took);
-                let n_held = yard.core().n_held();
+                let n_held = yard.core().n_held_unkept();
                 self.n_held.send_if_modified(|n| std::mem::replace(n, n_held) != n_held);
                 again
             }
@@ -441,11 +447,14 @@ fn taken_input(event: &Event) -> Option<(TaskId, u32, TaskId)> {
     }
 }
 
-fn worker_spec(id: WorkerId, capacity: &Resources) -> WorkerSpec {
+fn worker_spec(worker: &Worker, capacity: &Resources) -> WorkerSpec {
+    let names = |kinds: &[Kind]| kinds.iter().map(|kind| Name::new(kind.as_str())).collect();
+    let keeps: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| worker.keeps(*kind)).collect();
     WorkerSpec {
-        id,
+        id: worker.id(),
         name: Name::new("embedded"),
-        kinds: ["http", "process", "noop"].map(Name::new).to_vec(),
+        kinds: names(&Kind::ALL),
+        keeps: names(&keeps),
         capacity: capacity.clone(),
         parallel_max: None,
         labels: Vec::new(),

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use axum::serve::ListenerExt;
 use runyard_core::flow::Resources;
+use runyard_exec::process::supervise::SupervisorProgram;
 use runyard_store::sqlite::{self, SqliteStore};
 use runyard_store::store::{self, Reader, Store};
 use runyard_wire::Id;
@@ -48,6 +49,9 @@ pub struct ServeOptions {
     pub listen: Option<String>,
     /// Ask for no key. Refused unless the address is loopback.
     pub no_auth: bool,
+    /// A program that takes `supervise --run DIR`, as this one does. Processes then outlive the server; without one they
+    /// are its children, and die with it.
+    pub supervisor: Option<PathBuf>,
     /// Values as flags give them, in the shape of the configuration file.
     pub flags: Map<String, Value>,
     /// `RUNYARD_SECTION__KEY` as (name, value) pairs; [`ServeOptions::with_process_env`] takes the process's own.
@@ -143,7 +147,8 @@ impl Server {
         let observers = Observers::new(metrics.clone(), waiters.clone(), &data_dir)
             .map_err(|source| Error::Data { path: data_dir.clone(), source })?;
         let keys = keys(&options, &*reader, &data_dir, &handle)?;
-        let scheduler = spawn_scheduler(store, &live, &data_dir, observers, handle.clone()).await?;
+        let supervisor = options.supervisor.clone();
+        let scheduler = spawn_scheduler(store, &live, &data_dir, supervisor, observers, handle.clone()).await?;
         let app = Arc::new(App {
             handle,
             config: live,
@@ -301,6 +306,7 @@ async fn spawn_scheduler(
     store: SqliteStore,
     live: &Arc<Live>,
     data_dir: &Path,
+    supervisor: Option<PathBuf>,
     observers: Observers,
     handle: Handle,
 ) -> Result<Scheduler, Error> {
@@ -313,11 +319,12 @@ async fn spawn_scheduler(
         purge: Box::new(move || to_purge(&purge_from.current().config)),
         data_dir: data_dir.to_owned(),
         grace_ms: config.worker.grace_ms.0,
+        supervisor: supervisor.map(|program| SupervisorProgram { program, heartbeat_ms: config.worker.heartbeat_ms.0 }),
         capacity: capacity(&config.worker),
         observer: Box::new(observers),
     };
     drop(merged);
-    // It waits for the processes of an earlier run to die.
+    // It looks for the processes of an earlier run, and waits for those to die that nobody answers for.
     let spawned = tokio::task::spawn_blocking(move || Scheduler::spawn(options, handle)).await;
     Ok(spawned.map_err(|_| Error::Thread)??)
 }

@@ -7,6 +7,7 @@ use runyard_core::explain::Explanation;
 use runyard_core::name::Name;
 use runyard_core::task::{Class, OnDependencyFailure, Phase, Retry, Stop, Task, Tier};
 use runyard_core::trail::{Step, StepKind};
+use runyard_exec::Kind;
 use runyard_store::store::TaskDoc;
 use runyard_wire as wire;
 use runyard_wire::{
@@ -85,6 +86,7 @@ pub fn task_view(app: &App, task: &Task, labels: Labels, stored: StoredSpec, res
             .map(|error| ErrorView { class: class(error.class), message: error.message.to_string() }),
         execution_ms: task.finished_at.zip(task.started_at).map(|(end, start)| end.saturating_sub(start)),
         progress: progress(app, task),
+        not_enforced: not_enforced(&labels.kind, stored.limits.as_ref()),
         created_at: Timestamp(task.created_at),
         queued_at: task.queued_at.map(Timestamp),
         assigned_at: task.assigned_at.map(Timestamp),
@@ -92,6 +94,16 @@ pub fn task_view(app: &App, task: &Task, labels: Labels, stored: StoredSpec, res
         finished_at: task.finished_at.map(Timestamp),
     };
     TaskView { status, spec: spec(task, labels, stored) }
+}
+
+/// Programs run on this machine only, so it is known before they do.
+fn not_enforced(kind: &str, limits: Option<&wire::Limits>) -> Vec<String> {
+    let limits = limits.filter(|_| kind == Kind::Process.as_str()).map(|limits| runyard_exec::Limits {
+        cpu: limits.cpu,
+        ram_mb: limits.ram_mb,
+        pids: limits.pids,
+    });
+    limits.map_or_else(Vec::new, |limits| runyard_exec::process::not_enforced(&limits))
 }
 
 fn spec(task: &Task, labels: Labels, stored: StoredSpec) -> TaskSpec {

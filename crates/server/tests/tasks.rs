@@ -41,6 +41,26 @@ async fn a_task_answers_with_all_it_was_submitted_with_and_runs() {
     assert_eq!(steps.last(), Some(&"completed"));
 }
 
+/// The limits reach the process, and what the machine cannot keep of them is on the task.
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_shown_and_kept() {
+    let yard = Yard::new().await;
+    let hungry = "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo ${#x}";
+    let limits = json!({"cpu": 1.5, "ramMb": 64, "pids": 32, "outputBytes": 1000});
+    let body = json!({
+        "kind": "process", "payload": {"shell": hungry}, "limits": limits, "retry": {"maxRetries": 0}
+    });
+    let task = yard.post("/v1/tasks", body).await.json();
+    let ended = yard.ended(&task["id"]).await;
+    assert_eq!((&ended["limits"], &ended["state"]), (&limits, &json!("failed")), "{ended}");
+    match ended.get("notEnforced") {
+        None => assert_eq!(ended["error"], json!({"class": "task", "message": "out of memory: limit 64 MB"})),
+        Some(sentences) => {
+            assert!(sentences.as_array().unwrap().iter().all(|text| text.as_str().unwrap().starts_with("limits.")));
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_repeat_with_the_same_key_gets_the_first_answer() {
     let yard = Yard::new().await;

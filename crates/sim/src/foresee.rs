@@ -149,6 +149,9 @@ impl Oracle {
                         forecast.revokes.push((worker.id, held.task, held.attempt));
                     }
                 }
+                if self.admit == Admit::Stopping {
+                    self.stop_with_server(worker.id, forecast);
+                }
             }
             Event::WorkerSeen { worker } => {
                 if let Some(worker) = self.workers.get_mut(worker) {
@@ -259,7 +262,20 @@ impl Oracle {
     }
 
     fn stop_all(&self, forecast: &mut Forecast) {
-        self.held.keys().for_each(|&task| self.stop(task, Stop::Shutdown, forecast));
+        self.workers.keys().for_each(|&worker| self.stop_with_server(worker, forecast));
+    }
+
+    /// A worker that is there lets go of everything but the kinds that it keeps.
+    fn stop_with_server(&self, worker: WorkerId, forecast: &mut Forecast) {
+        let shadow = &self.workers[&worker];
+        if !shadow.joined {
+            return;
+        }
+        for (task, _) in self.leases_of(worker, forecast) {
+            if !shadow.spec.keeps.contains(&self.key_of(&self.rows[&task]).shape.kind) {
+                self.stop(task, Stop::Shutdown, forecast);
+            }
+        }
     }
 
     /// The first stop fixes what comes after; only a cancel overrides it.

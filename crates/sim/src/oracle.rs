@@ -164,6 +164,7 @@ impl Oracle {
                     id: worker,
                     name: Name::new(""),
                     kinds: Vec::new(),
+                    keeps: Vec::new(),
                     capacity: Default::default(),
                     parallel_max: None,
                     labels: Vec::new(),

@@ -273,6 +273,9 @@ pub struct TaskStatus {
     /// How far the running attempt says it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// Of its limits, what the machine cannot enforce, in sentences for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_enforced: Vec<String>,
     /// When it was submitted.
     pub created_at: Timestamp,
     /// When it last became ready to run.
@@ -455,6 +458,7 @@ mod tests {
             error: Some(ErrorView { class: Class::Task, message: "exit 1".into() }),
             execution_ms: Some(12),
             progress: Some(Progress { fraction: Some(0.5), message: None }),
+            not_enforced: Vec::new(),
             created_at: Timestamp(1),
             queued_at: Some(Timestamp(2)),
             assigned_at: Some(Timestamp(3)),

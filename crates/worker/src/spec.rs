@@ -24,6 +24,8 @@ struct Spec<'a> {
 #[serde(rename_all = "camelCase")]
 struct Limits {
     output_bytes: Option<u64>,
+    #[serde(flatten)]
+    of_process: runyard_exec::Limits,
 }
 
 /// What becomes of a start.
@@ -60,6 +62,7 @@ pub(crate) fn input_of(spec: &[u8]) -> serde_json::Result<String> {
 struct Carried {
     payload: Option<Box<RawValue>>,
     output_bytes: Option<u64>,
+    limits: runyard_exec::Limits,
 }
 
 fn read(own: &[u8], start: &Start) -> serde_json::Result<Carried> {
@@ -70,7 +73,8 @@ fn read(own: &[u8], start: &Start) -> serde_json::Result<Carried> {
     // As with the payload, the last message's word counts.
     let limits = messages.last().and_then(|spec| spec.limits.as_ref());
     let output_bytes = limits.and_then(|limits| limits.output_bytes);
-    Ok(Carried { payload: merge(&payloads(&messages), &payloads(&dropped)), output_bytes })
+    let limits = limits.map_or_else(Default::default, |limits| limits.of_process);
+    Ok(Carried { payload: merge(&payloads(&messages), &payloads(&dropped)), output_bytes, limits })
 }
 
 fn payloads<'a>(specs: &[Spec<'a>]) -> Vec<Option<&'a RawValue>> {
@@ -81,12 +85,16 @@ fn job(start: &Start, kind: Kind, task: Carried, grace: Duration) -> Job {
     Job {
         task: start.task.0,
         attempt: start.attempt,
+        token: start.token.0,
         agent: Arc::from(start.agent.as_str()),
         session: start.session.as_deref().map(Arc::from),
         kind,
         payload: task.payload,
         deadline: start.deadline,
+        timeout_ms: start.timeout_ms,
+        watch_silence: start.watch_silence,
         output_bytes_max: task.output_bytes.unwrap_or(LOG_BYTES_MAX).min(LOG_BYTES_MAX),
+        limits: task.limits,
         grace,
     }
 }

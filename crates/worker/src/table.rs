@@ -31,7 +31,17 @@ pub(crate) struct Run {
     pub(crate) lease: Held,
     pub(crate) stop: CancellationToken,
     pub(crate) watch: Arc<Watch>,
+    pub(crate) ties: Ties,
     claim: Claim,
+}
+
+/// What binds a run to this worker?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ties {
+    /// It ends with the worker.
+    Bound,
+    /// It goes on without, and leaves a record that is kept until its end is acknowledged.
+    Loose,
 }
 
 /// Does the scheduler still believe in this run?
@@ -45,6 +55,7 @@ enum Claim {
 
 struct Ended {
     lease: Held,
+    ties: Ties,
     /// Messages it took as input while it ran.
     taken: Vec<TaskId>,
     report: Report,
@@ -86,28 +97,43 @@ impl Table {
         }
     }
 
-    pub(crate) fn begin(&mut self, lease: Held, stop: CancellationToken, watch: Arc<Watch>) {
-        let run = Run { lease, stop, watch, claim: Claim::Live };
+    pub(crate) fn begin(&mut self, lease: Held, stop: CancellationToken, watch: Arc<Watch>, ties: Ties) {
+        let run = Run { lease, stop, watch, ties, claim: Claim::Live };
         let earlier = self.running.insert(lease.task, run);
         assert!(earlier.is_none(), "{:?} has one run at a time", lease.task);
     }
 
     /// Notes an end and gives the report of it.
     pub(crate) fn end(&mut self, lease: Held, report: Report) -> Event {
-        self.end_after(lease, Vec::new(), report)
+        self.end_after(lease, Ties::Bound, Vec::new(), report)
     }
 
-    fn end_after(&mut self, lease: Held, taken: Vec<TaskId>, report: Report) -> Event {
-        self.ended.insert(lease.task, Ended { lease, taken, report: report.clone() });
+    fn end_after(&mut self, lease: Held, ties: Ties, taken: Vec<TaskId>, report: Report) -> Event {
+        self.ended.insert(lease.task, Ended { lease, ties, taken, report: report.clone() });
         report_event(self.worker, lease, report)
     }
 
+    /// A run that ended before this worker was there. It is reported with everything else that is not acknowledged. Of
+    /// two attempts only the newer can still be wanted; gives the record of the other.
+    pub(crate) fn find_ended(&mut self, lease: Held, taken: Vec<TaskId>, report: Report) -> Option<Record> {
+        match self.ended.get(&lease.task).map(|ended| ended.lease) {
+            Some(newer) if newer.attempt > lease.attempt => record_of(lease, Ties::Loose),
+            older => {
+                self.end_after(lease, Ties::Loose, taken, report);
+                older.and_then(|older| record_of(older, Ties::Loose))
+            }
+        }
+    }
+
     /// A run is over. Gives its report, unless it was given up, and the attempt that waited for it.
-    pub(crate) fn finish(&mut self, task: TaskId, report: Report) -> (Option<Event>, Option<Box<Start>>) {
+    pub(crate) fn finish(&mut self, task: TaskId, report: Report) -> Finished {
         let run = self.running.remove(&task).expect("a run is in the table until it finishes");
         match run.claim {
-            Claim::Live => (Some(self.end_after(run.lease, run.watch.inbox.taken(), report)), None),
-            Claim::GivenUp { next } => (None, next),
+            Claim::Live => {
+                let event = self.end_after(run.lease, run.ties, run.watch.inbox.taken(), report);
+                Finished { event: Some(event), next: None, record: None }
+            }
+            Claim::GivenUp { next } => Finished { event: None, next, record: record_of(run.lease, run.ties) },
         }
     }
 
@@ -129,8 +155,9 @@ impl Table {
     }
 
     /// The scheduler has given this attempt to somebody else, or to nobody: it must end, and its end is not reported.
-    pub(crate) fn revoke(&mut self, task: TaskId, attempt: u32) {
-        self.acknowledge(task, attempt);
+    /// Gives the record that is of no use any more.
+    pub(crate) fn revoke(&mut self, task: TaskId, attempt: u32) -> Option<Record> {
+        let record = self.acknowledge(task, attempt);
         if let Some(run) = self.running.get_mut(&task) {
             if run.lease.attempt == attempt {
                 run.give_up(None);
@@ -138,12 +165,14 @@ impl Table {
                 run.drop_next(attempt);
             }
         }
+        record
     }
 
-    pub(crate) fn acknowledge(&mut self, task: TaskId, attempt: u32) {
-        if self.ended.get(&task).is_some_and(|ended| ended.lease.attempt == attempt) {
-            self.ended.remove(&task);
-        }
+    /// Gives the record that is of no use any more.
+    pub(crate) fn acknowledge(&mut self, task: TaskId, attempt: u32) -> Option<Record> {
+        let is_it = self.ended.get(&task).is_some_and(|ended| ended.lease.attempt == attempt);
+        let ended = is_it.then(|| self.ended.remove(&task)).flatten()?;
+        record_of(ended.lease, ended.ties)
     }
 
     /// It is known that this attempt has taken this message.
@@ -167,8 +196,9 @@ impl Table {
         was_taken.then(|| report_event(self.worker, lease, Report::InputTaken { message }))
     }
 
-    pub(crate) fn stop_all(&self) {
-        self.running.values().for_each(|run| run.stop.cancel());
+    /// All that would not go on without this worker.
+    pub(crate) fn stop_bound(&self) {
+        self.running.values().filter(|run| run.ties == Ties::Bound).for_each(|run| run.stop.cancel());
     }
 
     pub(crate) fn held(&self) -> Vec<Held> {
@@ -179,10 +209,10 @@ impl Table {
     pub(crate) fn unacknowledged(&self) -> Vec<Event> {
         let mut events = Vec::new();
         for run in self.running.values().filter(|run| matches!(run.claim, Claim::Live)) {
-            events.push(report_event(self.worker, run.lease, Report::Started));
+            events.extend(run.watch.has_begun().then(|| report_event(self.worker, run.lease, Report::Started)));
             events.extend(run.watch.inbox.taken().into_iter().map(|message| run.watch.taken_event(message)));
         }
-        for Ended { lease, taken, report } in self.ended.values() {
+        for Ended { lease, taken, report, .. } in self.ended.values() {
             // First what it took: after its end the message would be run again.
             let taken = taken.iter().map(|message| Report::InputTaken { message: *message });
             let reports = taken.chain([report.clone()]);
@@ -220,6 +250,21 @@ impl Run {
             Claim::GivenUp { next } => next.as_deref().map(lease_of),
         }
     }
+}
+
+/// What an ended run left on disk: of which task, and which attempt of it.
+pub(crate) type Record = (TaskId, u32);
+
+fn record_of(lease: Held, ties: Ties) -> Option<Record> {
+    (ties == Ties::Loose).then_some((lease.task, lease.attempt))
+}
+
+/// What follows from the end of a run.
+pub(crate) struct Finished {
+    pub(crate) event: Option<Event>,
+    pub(crate) next: Option<Box<Start>>,
+    /// Nobody will ask for it.
+    pub(crate) record: Option<Record>,
 }
 
 pub(crate) fn lease_of(start: &Start) -> Held {

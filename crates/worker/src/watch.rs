@@ -1,7 +1,7 @@
 //! Who looks at a run while it goes on: the scheduler (is it alive? has it taken its input?), readers of its log, readers of its progress.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -35,6 +35,8 @@ pub(crate) struct Watch {
     pub(crate) worker: WorkerId,
     pub(crate) lease: Held,
     pub(crate) silence: Silence,
+    /// Has its start been told, or is to be?
+    pub(crate) has_begun: AtomicBool,
     pub(crate) link: Arc<dyn Link>,
     pub(crate) born: Instant,
     /// Milliseconds after `born` from which on the next sign of life is told.
@@ -61,6 +63,10 @@ impl Watch {
         report_event(self.worker, self.lease, Report::InputTaken { message })
     }
 
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun.load(Ordering::Relaxed)
+    }
+
     fn is_time_to_tell(&self) -> bool {
         let now = u64::try_from(self.born.elapsed().as_millis()).unwrap_or(u64::MAX);
         let due = self.tell_alive_at.load(Ordering::Relaxed);
@@ -70,6 +76,12 @@ impl Watch {
 }
 
 impl Signs for Watch {
+    fn begun(&self) {
+        if !self.has_begun.swap(true, Ordering::Relaxed) {
+            self.link.report(vec![report_event(self.worker, self.lease, Report::Started)]);
+        }
+    }
+
     fn alive(&self) {
         if self.silence == Silence::Watched && self.is_time_to_tell() {
             self.link.report(vec![report_event(self.worker, self.lease, Report::Alive)]);

@@ -3,7 +3,7 @@
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,9 @@ use runyard_core::ids::{TaskId, Token, WorkerId};
 use runyard_core::name::Blob;
 use runyard_core::session::Usage;
 use runyard_core::task::{Class, Stop};
-use runyard_exec::process::{LeftoversError, reap_leftovers};
-use runyard_exec::{ExecOptions, Executors, Input, Job, Outcome, Places, Progress, outcome, takes_input};
+use runyard_exec::process::LeftoversError;
+use runyard_exec::process::supervise::{EndedRun, SupervisorProgram, Survivor, survey};
+use runyard_exec::{ExecOptions, Executors, Input, Job, Kind, Outcome, Places, Progress, outcome, takes_input};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +24,7 @@ use tokio_util::task::TaskTracker;
 use crate::input::Inbox;
 use crate::link::Link;
 use crate::spec::{Prepared, input_of, prepare};
-use crate::table::{Arrival, Intake, Table, lease_of};
+use crate::table::{Arrival, Finished, Intake, Record, Table, Ties, lease_of};
 use crate::watch::{LogFollow, ProgressEvent, Silence, Watch, report_event};
 
 /// Progress events a slow listener may fall behind.
@@ -37,6 +38,8 @@ pub struct WorkerOptions {
     pub data_dir: PathBuf,
     /// Between the request to stop and the kill.
     pub grace_ms: u64,
+    /// With one, processes outlive the worker; without, they die with it.
+    pub supervisor: Option<SupervisorProgram>,
     /// Where the runs live; the worker itself may be called from any thread.
     pub runtime: Handle,
 }
@@ -68,21 +71,29 @@ struct Shared {
 /// A run that has been told to the scheduler and now has to be set going.
 struct Ready {
     lease: Held,
-    job: Box<Job>,
+    work: Work,
     input: Input,
     stop: CancellationToken,
     watch: Arc<Watch>,
 }
 
+enum Work {
+    Fresh(Box<Job>),
+    /// It was started by an earlier worker, and goes on.
+    Adopted(Box<Survivor>),
+}
+
 impl Worker {
-    /// First of all kills what an earlier worker on this directory left running, so that nothing of an old attempt is
+    /// First of all looks what an earlier worker on this directory left. Runs that go on are held from now on, and those
+    /// that have ended meanwhile are reported; what is left of others is killed, so that nothing of an old attempt is
     /// alive when a new one starts. Blocks meanwhile.
     pub fn new(options: WorkerOptions, link: impl Link) -> Result<Worker, Error> {
-        let n_leftovers = reap_leftovers(&options.data_dir)?;
-        if n_leftovers > 0 {
-            tracing::info!(n_leftovers, "killed processes of an earlier run");
+        let exec_options = ExecOptions { data_dir: options.data_dir, supervisor: options.supervisor };
+        let executors = Executors::new(exec_options).map_err(Error::Executors)?;
+        let found = survey(executors.places())?;
+        if found.n_killed > 0 {
+            tracing::info!(n_killed = found.n_killed, "killed processes of an earlier run");
         }
-        let executors = Executors::new(ExecOptions { data_dir: options.data_dir }).map_err(Error::Executors)?;
         let shared = Shared {
             id: options.id,
             link: Arc::new(link),
@@ -93,7 +104,15 @@ impl Worker {
             table: Mutex::new(Table::new(options.id)),
             progress_events: broadcast::channel(PROGRESS_BEHIND_MAX).0,
         };
-        Ok(Worker { shared: Arc::new(shared) })
+        let shared = Arc::new(shared);
+        found.ended.into_iter().for_each(|run| shared.find_ended(run));
+        found.live.into_iter().for_each(|run| Shared::adopt(&shared, run));
+        Ok(Worker { shared })
+    }
+
+    /// Do tasks of this kind go on when the worker ends?
+    pub fn keeps(&self, kind: Kind) -> bool {
+        self.shared.executors.outlive(kind)
     }
 
     pub fn id(&self) -> WorkerId {
@@ -140,7 +159,8 @@ impl Worker {
 
     /// This attempt is not ours any more: it is stopped, and nothing is reported of it.
     pub fn revoke(&self, task: TaskId, attempt: u32) {
-        self.shared.lock().revoke(task, attempt);
+        let record = self.shared.lock().revoke(task, attempt);
+        self.shared.forget(record.into_iter().collect());
     }
 
     /// All leases: runs that go on, and ends that are not acknowledged. To be presented when the scheduler has reloaded.
@@ -162,7 +182,9 @@ impl Worker {
     /// As [`Self::acknowledge`], for a whole commit.
     pub fn acknowledge_all(&self, ends: impl IntoIterator<Item = (TaskId, u32)>) {
         let mut table = self.shared.lock();
-        ends.into_iter().for_each(|(task, attempt)| table.acknowledge(task, attempt));
+        let records = ends.into_iter().filter_map(|(task, attempt)| table.acknowledge(task, attempt)).collect();
+        drop(table);
+        self.shared.forget(records);
     }
 
     /// It is committed that these attempts have taken these messages: (task, attempt, message).
@@ -196,14 +218,16 @@ impl Worker {
         self.shared.progress_events.subscribe()
     }
 
-    /// Takes nothing new, gives what runs `drain` to end, stops the rest and waits until it is dead.
+    /// Takes nothing new, and lets go of what goes on without it. The rest has `drain` to end; what has not is stopped,
+    /// and waited for until it is dead.
     pub async fn shutdown(&self, drain: Duration) {
         self.shared.lock().intake = Intake::Closed;
+        self.shared.executors.leave();
         self.shared.runs.close();
         if tokio::time::timeout(drain, self.shared.runs.wait()).await.is_ok() {
             return;
         }
-        self.shared.lock().stop_all();
+        self.shared.lock().stop_bound();
         let limit = self.shared.grace + SHUTDOWN_MARGIN;
         if tokio::time::timeout(limit, self.shared.runs.wait()).await.is_err() {
             tracing::warn!(n_running = self.shared.runs.len(), "tasks that do not end are left to die with the worker");
@@ -232,20 +256,58 @@ impl Shared {
                 return None;
             }
         };
-        let stop = CancellationToken::new();
-        let silence = if start.watch_silence { Silence::Watched } else { Silence::Ignored };
-        let (inbox, input) = Inbox::new(takes_input(job.kind.as_str(), job.payload.as_deref()));
-        let watch = Arc::new(self.watch(lease, silence, inbox));
-        table.begin(lease, stop.clone(), watch.clone());
-        events.push(report_event(self.id, lease, Report::Started));
-        Some(Ready { lease, job, input, stop, watch })
+        let ties = if self.executors.outlive(job.kind) { Ties::Loose } else { Ties::Bound };
+        let ready = self.begin(table, lease, ties, Work::Fresh(job));
+        // What goes on without this worker tells by itself when it can.
+        events.extend(ready.watch.has_begun().then(|| report_event(self.id, lease, Report::Started)));
+        Some(ready)
     }
 
-    fn watch(&self, lease: Held, silence: Silence, inbox: Inbox) -> Watch {
+    fn begin(&self, table: &mut Table, lease: Held, ties: Ties, work: Work) -> Ready {
+        let job = work.job();
+        let stop = CancellationToken::new();
+        let silence = if job.watch_silence { Silence::Watched } else { Silence::Ignored };
+        let (inbox, input) = Inbox::new(takes_input(job.kind.as_str(), job.payload.as_deref()));
+        let has_begun = ties == Ties::Bound || matches!(work, Work::Adopted(_));
+        let watch = Arc::new(self.watch(lease, silence, has_begun, inbox));
+        table.begin(lease, stop.clone(), watch.clone(), ties);
+        Ready { lease, work, input, stop, watch }
+    }
+
+    fn find_ended(self: &Arc<Shared>, run: EndedRun) {
+        let lease = held_of(&run.job);
+        tracing::info!(task = run.job.task_text(), attempt = lease.attempt, "ended while no server ran");
+        let taken = run.taken.into_iter().map(TaskId).collect();
+        if let Some(report) = report_of(run.outcome) {
+            let older = self.lock().find_ended(lease, taken, report);
+            self.forget(older.into_iter().collect());
+        }
+    }
+
+    fn adopt(shared: &Arc<Shared>, run: Survivor) {
+        let lease = held_of(&run.job);
+        tracing::info!(task = run.job.task_text(), attempt = lease.attempt, "adopted");
+        let ready = shared.begin(&mut shared.lock(), lease, Ties::Loose, Work::Adopted(Box::new(run)));
+        Shared::set_going(shared, ready);
+    }
+
+    /// The records of these are of no use any more. Files are removed away from whoever calls.
+    fn forget(self: &Arc<Shared>, records: Vec<Record>) {
+        if records.is_empty() {
+            return;
+        }
+        let shared = self.clone();
+        self.runtime.spawn_blocking(move || {
+            records.into_iter().for_each(|(task, attempt)| shared.executors.forget(task.0, attempt));
+        });
+    }
+
+    fn watch(&self, lease: Held, silence: Silence, has_begun: bool, inbox: Inbox) -> Watch {
         Watch {
             worker: self.id,
             lease,
             silence,
+            has_begun: AtomicBool::new(has_begun),
             link: self.link.clone(),
             born: Instant::now(),
             tell_alive_at: AtomicU64::new(0),
@@ -259,19 +321,27 @@ impl Shared {
     fn set_going(shared: &Arc<Shared>, ready: Ready) {
         let owned = shared.clone();
         let run = async move {
-            let Ready { lease, job, input, stop, watch } = ready;
-            let run = owned.executors.run(*job, input, stop, &*watch);
+            let Ready { lease, work, input, stop, watch } = ready;
+            let run = async {
+                match work {
+                    Work::Fresh(job) => owned.executors.run(*job, input, stop, &*watch).await,
+                    Work::Adopted(run) => owned.executors.adopt(*run, input, stop, &*watch).await,
+                }
+            };
             // A panic in an executor is this worker's fault, and must not leave a lease that never ends.
             let outcome = AssertUnwindSafe(run).catch_unwind().await;
             drop(watch);
-            Shared::finish(&owned, lease.task, outcome.map_or_else(|_| panicked(), report_of));
+            // What was left goes on, and is still held.
+            if let Some(report) = outcome.map_or_else(|_| Some(panicked()), report_of) {
+                Shared::finish(&owned, lease.task, report);
+            }
         };
         shared.runs.spawn_on(run, &shared.runtime);
     }
 
     fn finish(shared: &Arc<Shared>, task: TaskId, report: Report) {
         let mut table = shared.lock();
-        let (event, next) = table.finish(task, report);
+        let Finished { event, next, record } = table.finish(task, report);
         let mut events = Vec::from_iter(event);
         let ready = next.and_then(|next| match table.arrive(*next) {
             Arrival::Fresh(start) => shared.take(&mut table, &start, &mut events),
@@ -283,18 +353,42 @@ impl Shared {
         });
         drop(table);
         shared.report(events);
+        shared.forget(record.into_iter().collect());
         if let Some(ready) = ready {
             Shared::set_going(shared, ready);
         }
     }
 }
 
-fn report_of(outcome: Outcome) -> Report {
-    match outcome {
+impl Work {
+    fn job(&self) -> &Job {
+        match self {
+            Work::Fresh(job) => job,
+            Work::Adopted(run) => &run.job,
+        }
+    }
+}
+
+fn held_of(job: &Job) -> Held {
+    Held { task: TaskId(job.task), attempt: job.attempt, token: Token(job.token) }
+}
+
+/// `None` for a run that goes on.
+fn report_of(outcome: Outcome) -> Option<Report> {
+    let report = match outcome {
         Outcome::Completed { result, usage } => {
             Report::Completed { result: result.map(Into::into), usage: usage.map(usage_of) }
         }
         Outcome::Stopped => Report::Stopped,
+        Outcome::Left => return None,
+        Outcome::Lost { reason } => Report::Failed {
+            class: Class::Lost,
+            message: reason.into(),
+            retry_after_ms: None,
+            result: None,
+            usage: None,
+            fault: Fault::Work,
+        },
         Outcome::Failed(failure) => Report::Failed {
             class: match failure.class {
                 outcome::Class::Task => Class::Task,
@@ -311,7 +405,8 @@ fn report_of(outcome: Outcome) -> Report {
                 outcome::Fault::Worker => Fault::Worker,
             },
         },
-    }
+    };
+    Some(report)
 }
 
 fn panicked() -> Report {

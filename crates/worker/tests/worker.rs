@@ -59,6 +59,7 @@ impl Yard {
             id: WORKER,
             data_dir: dir.path().to_owned(),
             grace_ms: 10_000,
+            supervisor: None,
             runtime: runtime.handle().clone(),
         };
         let worker = Worker::new(options, link).expect("a worker");

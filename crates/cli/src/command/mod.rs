@@ -1,6 +1,7 @@
 //! One module for each command.
 
 pub mod serve;
+pub mod supervise;
 
 pub mod demo;
 

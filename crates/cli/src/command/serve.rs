@@ -24,12 +24,19 @@ pub struct Args {
     no_auth: bool,
 }
 
+/// This very program, also when its file has been replaced by a newer one since it was started.
+pub fn own_program() -> PathBuf {
+    let image = PathBuf::from("/proc/self/exe");
+    if image.exists() { image } else { std::env::current_exe().unwrap_or_else(|_| "runyard".into()) }
+}
+
 pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
     let options = ServeOptions {
         listen: args.listen,
         data: shared.connection.data_dir()?,
         config: args.config,
         no_auth: args.no_auth,
+        supervisor: Some(own_program()),
         ..ServeOptions::default()
     };
     runyard_server::serve(options.with_process_env()).await?;

@@ -68,6 +68,7 @@ impl Lines {
         let progress = status.progress.as_ref();
         self.maybe("progress", progress.and_then(|p| p.fraction).map(percent));
         self.maybe("doing", progress.and_then(|p| p.message.clone()));
+        self.maybe("unlimited", Some(status.not_enforced.join("\n")).filter(|text| !text.is_empty()));
     }
 
     fn spec(&mut self, TaskView { spec, status }: &TaskView) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Answer, Server, wait_until};
+use crate::support::{Answer, Server, stop_supervised, wait_until};
 
 /// Longer than anything here takes on a busy machine.
 pub const SOON: Duration = Duration::from_secs(30);
@@ -22,6 +22,13 @@ pub struct Scene {
     home: TempDir,
     config: String,
     flags: Vec<&'static str>,
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        self.server.kill9_if_alive();
+        stop_supervised(&self.data());
+    }
 }
 
 impl Deref for Scene {

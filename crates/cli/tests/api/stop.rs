@@ -38,18 +38,18 @@ fn a_backoff_survives_a_restart() {
 #[test]
 fn a_stop_waits_for_work_that_ends_in_time() {
     let mut scene = Scene::with("[server]\ndrainMs = 30000\n");
-    let id = scene.submit(json!({"kind": "process", "payload": {"shell": "echo on; sleep 0.3; echo off"}}));
+    let id = scene.noop(json!({"sleepMs": 300}));
     scene.until_state(&id, "running");
     scene.restart();
     let task = scene.task(&id);
     assert_eq!((task["state"].as_str(), n(&task["attempts"])), (Some("completed"), 1), "{task:#}");
 }
 
-/// Design 13: a process that outlasts drainMs is stopped and goes back to queued; that costs no retry.
+/// Design 13: work that outlasts drainMs is stopped and goes back to queued; that costs no retry.
 #[test]
 fn work_that_outlasts_the_drain_goes_back_without_losing_a_retry() {
     let mut scene = Scene::with("[server]\ndrainMs = 100\n[worker]\ngraceMs = 100\n[lanes]\nmain = 1\n");
-    let body = json!({"kind": "process", "payload": {"shell": "sleep 600"}, "retry": {"maxRetries": 2}});
+    let body = json!({"kind": "noop", "payload": {"sleepMs": 600_000}, "retry": {"maxRetries": 2}});
     let id = scene.submit(body);
     scene.until_state(&id, "running");
     // A lane that is paused shows the task as the stop left it.

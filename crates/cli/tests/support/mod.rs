@@ -10,6 +10,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+mod supervised;
+
+#[allow(unused_imports, reason = "each test file uses its own part")]
+pub use supervised::{is_alive, runs, stop_supervised};
+
 pub struct Server {
     child: Child,
     pub address: String,
@@ -69,6 +74,11 @@ impl Server {
     pub fn kill9(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    pub fn kill9_if_alive(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 
     /// SIGTERM, and waits for the end.
@@ -177,8 +187,7 @@ fn address_of(data: &Path, pid: u32) -> Option<String> {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill9_if_alive();
     }
 }
 

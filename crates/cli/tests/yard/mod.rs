@@ -6,6 +6,12 @@ use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
+#[path = "../support/supervised.rs"]
+#[allow(dead_code)]
+mod supervised;
+
+pub use supervised::stop_supervised;
+
 pub struct Yard {
     child: Child,
     home: TempDir,
@@ -92,5 +98,6 @@ impl Drop for Yard {
         // It may have ended already, which is what was wanted.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        stop_supervised(&self.data());
     }
 }

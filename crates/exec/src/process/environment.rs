@@ -12,6 +12,11 @@ const PATH_DEFAULT: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// Also the mark by which processes of a task are recognised.
 pub(super) const WORKDIR: &str = "RUNYARD_WORKDIR";
 
+/// Where programs are looked for.
+pub(super) fn path() -> OsString {
+    std::env::var_os("PATH").unwrap_or_else(|| PATH_DEFAULT.into())
+}
+
 /// The inherited few. The payload's own variables come after them.
 pub(super) fn inherited() -> Vec<(&'static str, OsString)> {
     let mut variables: Vec<_> =
@@ -41,7 +46,7 @@ fn session_text(key: Option<&str>) -> String {
 }
 
 /// RFC 3339, or empty when there is none.
-fn deadline_text(deadline_ms: Option<u64>) -> String {
+pub(super) fn deadline_text(deadline_ms: Option<u64>) -> String {
     let at =
         deadline_ms.and_then(|ms| i64::try_from(ms).ok()).and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
     at.map(|at| format!("{at:.3}")).unwrap_or_default()

@@ -68,7 +68,7 @@ fn killed(signal: i32, stdout: &Tail, stderr: &Tail) -> Failure {
     Failure::work(Class::Task, message).with_result(to_bytes(&result))
 }
 
-fn signal_name(signal: i32) -> String {
+pub(super) fn signal_name(signal: i32) -> String {
     let name = match signal {
         1 => "SIGHUP",
         2 => "SIGINT",

@@ -1,7 +1,8 @@
-//! Starts processes, on a thread of its own.
+//! Starts processes, on a thread of its own where there are others.
 //!
 //! The thread is there because the kernel binds "die with your parent" to the *thread* that forked, and a runtime's
-//! threads come and go. It also keeps the fork, and the few file operations around it, away from the runtime.
+//! threads come and go. It also keeps the fork, and the few file operations around it, away from the runtime. A
+//! supervisor has one thread and one process to start, and needs neither.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -14,19 +15,21 @@ use std::sync::mpsc;
 
 use tokio::sync::oneshot;
 
-use super::group::Group;
-use super::record::Record;
-use super::{environment, system};
+use super::confine::{Confinement, SpawnError};
+use super::group::{Group, Role};
+use super::sandbox::Sandbox;
+use super::{environment, system, task_file};
 use crate::job::Job;
 use crate::outcome::{Class, Failure};
-use crate::payload::{ProcessPayload, Stdin};
+use crate::payload::{self, ProcessPayload, Stdin};
 use crate::places::{Places, create_private_dir};
 
-pub(super) struct Launcher {
-    requests: mpsc::Sender<Request>,
+pub(super) enum Launcher {
+    Thread(mpsc::Sender<Request>),
+    Here,
 }
 
-struct Request {
+pub(super) struct Request {
     plan: Plan,
     reply: oneshot::Sender<Result<Launched, Failure>>,
 }
@@ -37,10 +40,12 @@ pub(super) struct Launched {
     pub stdin: Option<OwnedFd>,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
+    /// Limits that this machine does not keep, as sentences.
+    pub not_enforced: Vec<String>,
 }
 
 impl Launcher {
-    pub(super) fn new() -> io::Result<Launcher> {
+    pub(super) fn with_thread() -> io::Result<Launcher> {
         let (requests, inbox) = mpsc::channel::<Request>();
         std::thread::Builder::new().name("runyard-launch".to_owned()).spawn(move || {
             for Request { plan, reply } in inbox {
@@ -48,26 +53,28 @@ impl Launcher {
                 let _ = reply.send(plan.launch());
             }
         })?;
-        Ok(Launcher { requests })
+        Ok(Launcher::Thread(requests))
     }
 
     pub(super) async fn launch(&self, plan: Plan) -> Result<Launched, Failure> {
+        let Launcher::Thread(requests) = self else { return plan.launch() };
         let (reply, answer) = oneshot::channel();
         let gone = || Failure::worker("the thread that starts processes is gone");
-        self.requests.send(Request { plan, reply }).map_err(|_| gone())?;
+        requests.send(Request { plan, reply }).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 }
 
 /// All that is needed to start one process.
 pub(super) struct Plan {
+    data_dir: PathBuf,
     work_root: PathBuf,
     work_dir: PathBuf,
     report_file: PathBuf,
-    record_file: PathBuf,
     cwd: PathBuf,
-    record: Record,
     payload: ProcessPayload,
+    task_file: Vec<u8>,
+    confinement: Confinement,
     own_env: [(&'static str, std::ffi::OsString); 7],
 }
 
@@ -75,13 +82,14 @@ impl Plan {
     pub(super) fn new(places: &Places, job: &Job, payload: ProcessPayload) -> Plan {
         let work_dir = places.work_dir(job.task);
         Plan {
+            data_dir: places.data_dir().to_owned(),
             work_root: places.work_root(),
             report_file: places.report_file(job.task),
-            record_file: places.running_file(job.task),
             cwd: payload.cwd.clone().unwrap_or_else(|| work_dir.clone()),
             work_dir,
-            record: Record::new(job),
             payload,
+            task_file: task_file::content(job),
+            confinement: Confinement::new(places, job),
             own_env: environment::own(places, job),
         }
     }
@@ -91,16 +99,16 @@ impl Plan {
             Failure::worker(format!("the working directory {} cannot be made: {error}", self.work_dir.display()))
         })?;
         check_cwd(&self.cwd)?;
-        let mut child = self.command().spawn().map_err(|error| spawn_failure(&self.payload.argv[0], &error))?;
+        let mut confined = self.confinement.spawn(&mut self.command()?).map_err(|error| match error {
+            SpawnError::Spawn(error) => spawn_failure(&self.payload.argv[0], &error),
+            SpawnError::Caught(_) => Failure::worker(error.to_string()),
+        })?;
+        let child = &mut confined.child;
         let stdin = child.stdin.take().map(OwnedFd::from);
         let stdout = OwnedFd::from(child.stdout.take().expect("standard output is piped"));
         let stderr = OwnedFd::from(child.stderr.take().expect("standard error is piped"));
-        let group = Group::new(child);
-        if let Err(error) = self.record.write(&self.record_file, group.pid()) {
-            // The mark in the environment still leads to the process after a crash.
-            tracing::warn!(path = %self.record_file.display(), %error, "the record of a process cannot be written");
-        }
-        Ok(Launched { group, stdin, stdout, stderr })
+        let group = Group::new(confined.child, self.role(), confined.control);
+        Ok(Launched { group, stdin, stdout, stderr, not_enforced: confined.not_enforced })
     }
 
     /// Empty at the start of every attempt, with an empty report file to append to.
@@ -111,18 +119,36 @@ impl Plan {
             _ => {}
         }
         create_private_dir(&self.work_dir)?;
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.report_file).map(drop)
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.report_file)?;
+        task_file::write(&self.work_dir, &self.task_file)
     }
 
-    fn command(&self) -> Command {
-        let mut command = Command::new(&self.payload.argv[0]);
-        command.args(&self.payload.argv[1..]).current_dir(&self.cwd).process_group(0);
+    fn role(&self) -> Role {
+        match self.payload.sandbox {
+            payload::Sandbox::None => Role::Command,
+            payload::Sandbox::Bubblewrap { .. } => Role::Sandbox,
+        }
+    }
+
+    fn argv(&self) -> Result<Vec<std::ffi::OsString>, Failure> {
+        let argv = &self.payload.argv;
+        let payload::Sandbox::Bubblewrap { network } = self.payload.sandbox else {
+            return Ok(argv.iter().map(Into::into).collect());
+        };
+        Sandbox { data_dir: &self.data_dir, work_dir: &self.work_dir, cwd: &self.cwd, network }
+            .argv(argv, &environment::path())
+    }
+
+    fn command(&self) -> Result<Command, Failure> {
+        let argv = self.argv()?;
+        let mut command = Command::new(&argv[0]);
+        command.args(&argv[1..]).current_dir(&self.cwd).process_group(0);
         command.env_clear().envs(environment::inherited()).envs(&self.payload.env);
         command.envs(self.own_env.iter().map(|(name, value)| (name, value)));
         command.stdin(if self.payload.stdin == Stdin::Nothing { Stdio::null() } else { Stdio::piped() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         system::die_with_parent(&mut command);
-        command
+        Ok(command)
     }
 }
 

@@ -2,16 +2,16 @@
 //! from its group.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirEntry};
+use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open, pidfd_send_signal};
 
 use super::environment::workdir_mark;
 use super::proc_table::{self, Environ};
-use super::record::Record;
+use super::supervise::clear_leases;
 use crate::places::Places;
 
 const DEATH_MAX: Duration = Duration::from_secs(10);
@@ -19,41 +19,41 @@ const LOOK: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum LeftoversError {
-    #[error("the records of earlier processes cannot be read")]
+    #[error("what earlier runs left behind cannot be read")]
     Io(#[from] io::Error),
     #[error("processes of an earlier run do not die: {pids:?}")]
     StillAlive { pids: Vec<i32> },
 }
 
 /// Kills every process that an earlier server on this data directory left running, waits until they are dead, and
-/// removes their records and working directories. Returns how many there were. To be called once, before anything is
+/// removes their lease files and working directories. Returns how many there were. To be called once, before anything is
 /// started; it blocks, for a few milliseconds when there is nothing to do.
 pub fn reap_leftovers(data_dir: &Path) -> Result<usize, LeftoversError> {
-    let places = Places::new(data_dir)?;
-    for record in read_records(&places)? {
-        if let Some(pgid) = Pid::from_raw(record.pgid).filter(|_| record.is_alive()) {
+    reap(&Places::new(data_dir)?, &BTreeSet::new())
+}
+
+/// As [`reap_leftovers`], but those of these tasks go on.
+pub(super) fn reap(places: &Places, keep: &BTreeSet<u128>) -> Result<usize, LeftoversError> {
+    for command in clear_leases(places, keep)? {
+        if let Some(pgid) = Pid::from_raw(command.pid).filter(|_| command.is_alive()) {
             // Its members carry the mark as well; this takes them all at one blow.
             let _ = kill_process_group(pgid, Signal::KILL);
         }
     }
     let mut mark = workdir_mark(&places.work_root());
     mark.push(b'/');
-    let n_killed = sweep(&|variable| variable.starts_with(&mark))?;
-    remove_tree(&places.running_root());
-    remove_tree(&places.work_root());
+    let kept: BTreeSet<Vec<u8>> = keep.iter().map(|task| workdir_mark(&places.work_dir(*task))).collect();
+    let n_killed = sweep(&|variable| variable.starts_with(&mark) && !kept.contains(variable))?;
+    remove_work_dirs(places, keep);
     Ok(n_killed)
 }
 
 /// Kills what carries the mark of this task, also outside its group. It reads the environment of every process on the
 /// machine, so it has a thread of its own.
-pub(super) async fn sweep_task(places: &Places, task: u128) {
+pub(super) async fn sweep_task(places: &Places, task: u128) -> Result<usize, LeftoversError> {
     let mark = workdir_mark(&places.work_dir(task));
     let swept = tokio::task::spawn_blocking(move || sweep(&|variable| variable == mark));
-    match swept.await {
-        Ok(Ok(_)) => {}
-        Ok(Err(error)) => tracing::warn!(%error, "an ended task left processes behind"),
-        Err(error) => tracing::warn!(%error, "an ended task could not be checked for processes left behind"),
-    }
+    swept.await.map_err(io::Error::other)?
 }
 
 /// Until no process with the mark is alive. A process that forks while it is hunted is found on the next look, and so
@@ -124,28 +124,10 @@ fn kill_if_marked(pid: Pid, is_marked: &dyn Fn(&[u8]) -> bool) -> bool {
     true
 }
 
-fn read_records(places: &Places) -> io::Result<Vec<Record>> {
-    let entries = match fs::read_dir(places.running_root()) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    Ok(entries.filter_map(read_record).collect())
-}
-
-/// A directory, a damaged file, a draft that was never renamed: nothing in this folder may keep the server from
-/// starting, and a process without a record is found by the mark in its environment.
-fn read_record(entry: io::Result<DirEntry>) -> Option<Record> {
-    let entry = entry.inspect_err(|error| tracing::warn!(%error, "a record of a process cannot be listed")).ok()?;
-    let path = entry.path();
-    // Opening a pipe would wait for its writer.
-    if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
-        tracing::warn!(path = %path.display(), "this is no record of a process");
-        return None;
-    }
-    let record = fs::read(&path).and_then(|bytes| Ok(serde_json::from_slice(&bytes)?));
-    record
-        .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "a record of a process cannot be read"))
-        .ok()
+fn remove_work_dirs(places: &Places, keep: &BTreeSet<u128>) {
+    let kept: BTreeSet<PathBuf> = keep.iter().map(|task| places.work_dir(*task)).collect();
+    let Ok(entries) = fs::read_dir(places.work_root()) else { return };
+    entries.flatten().map(|entry| entry.path()).filter(|path| !kept.contains(path)).for_each(|path| remove_tree(&path));
 }
 
 /// What cannot be removed is in nobody's way: each attempt makes its own places anew.

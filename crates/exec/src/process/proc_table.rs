@@ -5,6 +5,7 @@ use std::fs;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stat {
     pub pid: i32,
+    pub ppid: i32,
     pub pgid: i32,
     pub is_alive: bool,
     /// In clock ticks since boot: with the pid it names one process for ever.
@@ -22,14 +23,20 @@ pub(super) fn stat(pid: i32) -> Option<Stat> {
     let (_, rest) = text.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     let state = fields.next()?;
-    let pgid = fields.nth(1)?.parse().ok()?;
+    let ppid = fields.next()?.parse().ok()?;
+    let pgid = fields.next()?.parse().ok()?;
     let start = fields.nth(16)?.parse().ok()?;
-    Some(Stat { pid, pgid, is_alive: !matches!(state, "Z" | "X" | "x"), start })
+    Some(Stat { pid, ppid, pgid, is_alive: !matches!(state, "Z" | "X" | "x"), start })
+}
+
+/// Everybody. Each is looked at by itself, so it is not one moment's picture.
+pub(super) fn all() -> Vec<Stat> {
+    pids().into_iter().filter_map(stat).collect()
 }
 
 /// Processes of the group that are more than a zombie.
 pub(super) fn alive_in_group(pgid: i32) -> Vec<i32> {
-    let members = pids().into_iter().filter_map(stat).filter(|stat| stat.pgid == pgid && stat.is_alive);
+    let members = all().into_iter().filter(|stat| stat.pgid == pgid && stat.is_alive);
     members.map(|stat| stat.pid).collect()
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use runyard_exec::log::{self, Line};
 use runyard_exec::outcome::Failure;
 use runyard_exec::{
-    Class, ExecOptions, Executors, Input, InputSender, Job, Kind, Outcome, Progress, Signs, Usage, input,
+    Class, ExecOptions, Executors, Input, InputSender, Job, Kind, Limits, Outcome, Progress, Signs, Usage, input,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -29,7 +29,7 @@ pub struct Yard {
 impl Yard {
     pub fn new() -> Yard {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let options = ExecOptions { data_dir: dir.path().to_owned() };
+        let options = ExecOptions { data_dir: dir.path().to_owned(), supervisor: None };
         Yard { executors: Arc::new(Executors::new(options).expect("executors")), dir }
     }
 
@@ -37,12 +37,16 @@ impl Yard {
         Job {
             task: TASK,
             attempt: 1,
+            token: 7,
             agent: Arc::from("ada"),
             session: None,
             kind,
             payload: Some(RawValue::from_string(payload.to_string()).expect("JSON")),
             deadline: Some(1_794_776_400_123),
+            timeout_ms: 120_000,
+            watch_silence: false,
             output_bytes_max: log::LOG_BYTES_MAX,
+            limits: Limits::default(),
             grace: Duration::from_secs(30),
         }
     }
@@ -156,7 +160,7 @@ pub fn usage(outcome: &Outcome) -> Option<Usage> {
     match outcome {
         Outcome::Completed { usage, .. } => *usage,
         Outcome::Failed(failure) => failure.usage.as_deref().copied(),
-        Outcome::Stopped => None,
+        Outcome::Stopped | Outcome::Lost { .. } | Outcome::Left => None,
     }
 }
 

@@ -61,6 +61,7 @@ fn check_server(config: &Config) -> Checked {
     }
     ms("server.drainMs", 0, config.server.drain_ms)?;
     ms("worker.graceMs", 0, config.worker.grace_ms.0)?;
+    ms("worker.heartbeatMs", 50, config.worker.heartbeat_ms.0)?;
     if config.worker.cpu.is_some_and(|cpu| !(cpu > 0.0 && cpu <= 1e6)) {
         return broken("worker.cpu", "must be more than 0");
     }

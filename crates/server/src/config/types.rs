@@ -100,12 +100,20 @@ pub struct Worker {
     pub ram_mb: Option<u32>,
     /// How long a task that was asked to stop may take before it is killed.
     pub grace_ms: GraceMs,
+    /// How often the supervisor of a process says in its lease file that it is alive. One that has missed three is
+    /// killed with everything it runs, and its task is lost.
+    pub heartbeat_ms: HeartbeatMs,
 }
 
 /// Its own type only for its own default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct GraceMs(pub u64);
+
+/// Its own type only for its own default.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(transparent)]
+pub struct HeartbeatMs(pub u64);
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -451,6 +459,12 @@ impl Default for Log {
 impl Default for Store {
     fn default() -> Self {
         Store { durability: Durability::Full }
+    }
+}
+
+impl Default for HeartbeatMs {
+    fn default() -> Self {
+        HeartbeatMs(15_000)
     }
 }
 

@@ -19,6 +19,8 @@ const TITLE_BYTES_MAX: usize = 256;
 /// A hundred years: beyond it, sums of times could overflow what a store keeps.
 pub const MS_MAX: u64 = 100 * 365 * 24 * 3_600_000;
 const CPU_MAX: f64 = 1_000_000.0;
+/// A hundredth of a core is the least the kernel takes.
+const CPU_LIMIT_MIN: f64 = 0.01;
 
 pub type Checked<T> = Result<T, Invalid>;
 
@@ -215,13 +217,23 @@ fn labels(field: &str, labels: &BTreeMap<String, String>) -> Checked<Vec<(Name, 
     labels.iter().map(|(key, value)| Ok((name(field, key)?, name(field, value)?))).collect()
 }
 
-/// Only the size of the output is limited here so far.
-pub fn limits(asked: Option<&wire::Limits>) -> Checked<()> {
+/// What is enforced while it runs. A built-in kind without a process of its own has nothing but its output to limit; what
+/// a worker's own kind can do is the worker's to know.
+pub fn limits(asked: Option<&wire::Limits>, kind: &str) -> Checked<()> {
     let Some(limits) = asked else { return Ok(()) };
     let set = [("cpu", limits.cpu.is_some()), ("ramMb", limits.ram_mb.is_some()), ("pids", limits.pids.is_some())];
-    if let Some((field, _)) = set.into_iter().find(|(_, set)| *set) {
-        let message = "is not enforced by this version: only outputBytes is";
-        return Err(Invalid::not_supported_yet(format!("limits.{field}"), message));
+    if let Some((field, _)) = set.into_iter().find(|(_, set)| *set && matches!(kind, "http" | "noop")) {
+        let message = format!("a task of kind {kind} has no process to limit: only outputBytes");
+        return Err(Invalid::new(format!("limits.{field}"), message));
+    }
+    if limits.cpu.is_some_and(|cpu| !(CPU_LIMIT_MIN..=CPU_MAX).contains(&cpu)) {
+        return Err(Invalid::new("limits.cpu", format!("must be from {CPU_LIMIT_MIN} to {CPU_MAX}")));
+    }
+    if limits.ram_mb == Some(0) {
+        return Err(Invalid::new("limits.ramMb", "must be at least 1"));
+    }
+    if limits.pids == Some(0) {
+        return Err(Invalid::new("limits.pids", "must be at least 1"));
     }
     let bytes_max = runyard_exec::log::LOG_BYTES_MAX;
     match limits.output_bytes {

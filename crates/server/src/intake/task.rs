@@ -41,7 +41,7 @@ pub fn prepare(intake: &Intake, request: TaskRequest, resolved: Resolved) -> Res
     fields::tags(&request.tags)?;
     fields::metadata(request.metadata.as_ref())?;
     fields::title("name", request.name.as_deref())?;
-    fields::limits(request.limits.as_ref())?;
+    fields::limits(request.limits.as_ref(), &kind)?;
     let session = request.session.as_ref().map(|asked| session::member(asked, request.sent_at)).transpose()?;
     if resolved.depends_on.len() > fields::DEPENDENCIES_MAX {
         return Err(Invalid::new("dependsOn", format!("at most {} tasks", fields::DEPENDENCIES_MAX)).into());
@@ -327,6 +327,10 @@ mod tests {
             (json!({ "kind": "noop", "session": { "key": "s", "mode": "fifo" } }), "session.mode", "interrupt"),
             (json!({ "kind": "noop", "sentAt": "yesterday" }), "sentAt", "a time looks like"),
             (json!({ "kind": "noop", "limits": { "pids": 5 } }), "limits.pids", "only outputBytes"),
+            (json!({ "kind": "own", "limits": { "cpu": 0 } }), "limits.cpu", "from 0.01"),
+            (json!({ "kind": "own", "limits": { "cpu": 2e6 } }), "limits.cpu", "to 1000000"),
+            (json!({ "kind": "own", "limits": { "ramMb": 0 } }), "limits.ramMb", "at least 1"),
+            (json!({ "kind": "own", "limits": { "pids": 0 } }), "limits.pids", "at least 1"),
             (json!({ "kind": "noop", "limits": { "outputBytes": 0 } }), "limits.outputBytes", "from 1"),
             (json!({ "kind": "noop", "place": { "require": { "a b": "c" } } }), "place.require", "a name is"),
             (json!({ "kind": "noop", "stallMs": 0 }), "stallMs", "from 1"),

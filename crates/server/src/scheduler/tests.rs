@@ -37,6 +37,7 @@ async fn an_end_that_can_never_be_committed_takes_nobody_down_with_it_for_long()
         purge: Box::new(|| crate::config::to_purge(&crate::config::Config::default())),
         data_dir: dir.path().to_owned(),
         grace_ms: 0,
+        supervisor: None,
         capacity: Resources { cpu_milli: 1000, ram_mb: 1000, named: Vec::new() },
         observer: Box::new(Nobody),
     };

@@ -1,6 +1,6 @@
 //! Crash-only: whatever happens, a new scheduler goes on from what the store holds.
 
-use runyard_core::event::{Admit, Held, Report};
+use runyard_core::event::{Admit, Held, Report, WorkerSpec};
 use runyard_core::ids::WorkerId;
 use runyard_core::task::{Class, Phase, Stop};
 use runyard_store::memory::FailCommit;
@@ -138,6 +138,52 @@ fn a_clean_stop_hands_running_work_back_and_costs_nothing() {
     assert_eq!((stopped.phase(), stopped.n_lost, stopped.retries_used), (Phase::Queued, 0, 0));
     bed.crash();
     assert_eq!((bed.state(id), bed.task(id).n_lost), (Phase::Running, 0));
+}
+
+#[test]
+fn what_outlives_the_server_is_not_asked_to_stop_and_goes_on_at_its_next_start() {
+    let mut bed = Bed::new();
+    bed.join(WorkerSpec { keeps: vec!["process".into()], ..worker(FIRST) });
+    let (here, kept) = (bed.submit(task("a")), bed.submit(task("a").kind("process")));
+    bed.admit(Admit::Stopping);
+    assert_eq!(bed.take_stops(), [(here, Stop::Shutdown)]);
+    bed.confirm_stop(here);
+    assert_eq!((bed.state(kept), bed.n_held()), (Phase::Running, 1));
+    bed.restart();
+    let task = bed.task(kept);
+    assert_eq!((task.phase(), task.attempt, task.n_runs, task.n_lost), (Phase::Running, 1, 1, 0));
+    bed.complete(kept);
+    assert_eq!(bed.state(kept), Phase::Completed);
+}
+
+#[test]
+fn a_worker_that_comes_back_while_the_server_stops_keeps_what_it_keeps() {
+    let mut bed = Bed::new();
+    let keeper = WorkerSpec { keeps: vec!["process".into()], ..worker(FIRST) };
+    bed.join(keeper.clone());
+    let (here, kept) = (bed.submit(task("a")), bed.submit(task("a").kind("process")));
+    let held = [here, kept].map(|id| bed.start_of(id)).map(|start| Held {
+        task: start.task,
+        attempt: start.attempt,
+        token: start.token,
+    });
+    bed.reopen();
+    bed.admit(Admit::Stopping);
+    assert_eq!(bed.take_stops(), [], "nobody knows yet what outlives the server");
+    bed.join_holding(keeper, held.to_vec());
+    assert_eq!(bed.take_stops(), [(here, Stop::Shutdown)]);
+}
+
+#[test]
+fn a_task_that_takes_its_executor_down_is_parked_the_third_time_even_if_it_never_reported_its_start() {
+    let mut bed = Bed::new().idle_workers();
+    let id = bed.submit(task("a"));
+    for n in 1..=3 {
+        assert_eq!((bed.state(id), bed.task(id).n_lost), (Phase::Assigned, n - 1));
+        bed.fail(id, Class::Lost);
+    }
+    let task = bed.task(id);
+    assert_eq!((task.phase(), task.n_runs, &*task.reason), (Phase::Failed, 3, "lost 3 times"));
 }
 
 #[test]

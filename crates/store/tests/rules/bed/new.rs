@@ -248,6 +248,7 @@ pub fn worker(id: WorkerId) -> WorkerSpec {
         id,
         name: Name::from(format!("worker-{}", id.0)),
         kinds: vec!["http".into(), "process".into()],
+        keeps: Vec::new(),
         capacity: Resources { cpu_milli: 1_000_000, ram_mb: 1_000_000, named: Vec::new() },
         parallel_max: None,
         labels: Vec::new(),

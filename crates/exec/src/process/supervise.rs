@@ -1,0 +1,39 @@
+//! A process that outlives the server: each runs under a small supervisor of its own, as containers run under a shim.
+//!
+//! ```text
+//!   server                                        supervisor (`runyard supervise --run DIR`)
+//!     │ writes runs/<task>-<attempt>/job.json         │
+//!     │ starts it ─────────────────────────────────► locks supervisor.json, writes who it is
+//!     │                                               │ makes running/task_<id>.json, then starts the command
+//!     │ ◄── control.sock: log grew, progress ──────── │ heartbeats
+//!     │ ─── control.sock: lines of input ───────────► │
+//!     │ ─── SIGTERM: stop ──────────────────────────► │ asks, waits, kills the whole tree
+//!     │                                               │ writes exit.json, removes the lease file, ends
+//!     │ ◄── (its end, seen by a pidfd) ──────────────
+//!     │ reads exit.json, reports; removes the directory when the report is committed
+//! ```
+//!
+//! The supervisor is the state machine of [`super`], run to its end in a process of its own; nothing of it is written
+//! twice. A server that comes back looks through `runs/` ([`survey`]): who still holds the lock is adopted, who left an
+//! exit record is reported, and what is left of the rest is killed. The lock is what two of them cannot both have: a
+//! supervisor that was started a moment before its server died, and comes late, finds its directory gone and ends
+//! without having started anything.
+//!
+//! The lease file is a mirror for people and scripts; what the server believes is the lock and the record in the run's
+//! own directory, and the store.
+
+mod client;
+mod control;
+mod exit_record;
+mod identity;
+pub(super) mod lease;
+mod run_dir;
+mod supervisor;
+mod survey;
+
+pub(crate) use client::Supervised;
+pub use client::SupervisorProgram;
+pub use lease::{Lease, LeaseMetadata, LeaseState, lease_schema};
+pub use supervisor::{Error, supervise};
+pub(super) use survey::clear_leases;
+pub use survey::{EndedRun, Survey, Survivor, survey};

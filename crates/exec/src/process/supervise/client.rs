@@ -1,0 +1,309 @@
+//! The server's side of a supervised run: start it or adopt it, see it to its end, and believe its exit record.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::control::Talk;
+use super::identity::{Identity, Watched};
+use super::lease::{self, Found};
+use super::run_dir::{Orders, RunDir};
+use super::survey::Survivor;
+use crate::input::Input;
+use crate::job::{Job, Signs};
+use crate::outcome::{Failure, Outcome};
+use crate::payload::ProcessPayload;
+use crate::places::Places;
+use crate::process::{LeftoversError, environment, kill_group, leftovers};
+
+/// A supervisor that has not moved its heartbeat for so many of its intervals hangs.
+const BEATS_MISSED_MAX: u32 = 3;
+/// How often a supervisor that has the lock is asked who it is.
+const LOOK: Duration = Duration::from_millis(20);
+/// The same for one that has just been started, and takes a few milliseconds.
+const LOOK_FRESH: Duration = Duration::from_millis(2);
+/// Between two tries to kill what does not die.
+const SWEEP_PAUSE: Duration = Duration::from_secs(1);
+
+/// How supervisors are started.
+#[derive(Clone, Debug)]
+pub struct SupervisorProgram {
+    /// A program that takes `supervise --run DIR`: this one, as a rule.
+    pub program: PathBuf,
+    pub heartbeat_ms: u64,
+}
+
+pub(crate) struct Supervised {
+    places: Arc<Places>,
+    /// Without one, processes are adopted but not started.
+    program: Option<SupervisorProgram>,
+    leave: CancellationToken,
+}
+
+/// Why the watch is over.
+enum WatchEnd {
+    Ended,
+    /// Killed, because it gave no sign of life for so long.
+    Hung(Duration),
+    Left,
+}
+
+/// A run with a supervisor.
+struct Attached<'a> {
+    dir: RunDir,
+    job: &'a Job,
+    heartbeat: Duration,
+    supervisor: Watched,
+    /// When it is our own child, and so ours to reap.
+    child: Option<Child>,
+}
+
+impl Supervised {
+    pub(crate) fn new(places: Arc<Places>, program: Option<SupervisorProgram>) -> Supervised {
+        Supervised { places, program, leave: CancellationToken::new() }
+    }
+
+    pub(crate) fn starts(&self) -> bool {
+        self.program.is_some()
+    }
+
+    /// Every run is let go from now on, and goes on.
+    pub(crate) fn leave(&self) {
+        self.leave.cancel();
+    }
+
+    pub(crate) async fn run(&self, job: &Job, input: Input, stop: &CancellationToken, signs: &dyn Signs) -> Outcome {
+        if stop.is_cancelled() {
+            return Outcome::Stopped;
+        }
+        // What can never start needs no supervisor.
+        if let Err(error) = ProcessPayload::parse(job.payload.as_deref()) {
+            return Failure::from(error).into();
+        }
+        let program = self.program.clone().expect("only a worker with a supervisor starts processes under one");
+        let heartbeat = Duration::from_millis(program.heartbeat_ms);
+        match self.launch(program, job).await {
+            Ok((dir, child)) => {
+                let supervisor = Identity::of(child.id() as i32).watch();
+                let attached = Attached { dir, job, heartbeat, supervisor, child: Some(child) };
+                attached.signed().await;
+                signs.begun();
+                self.see_to_end(attached, input, stop, signs).await
+            }
+            Err(error) => Failure::worker(format!("its supervisor cannot be started: {error}")).into(),
+        }
+    }
+
+    /// Takes over a run that an earlier server started.
+    pub(crate) async fn adopt(
+        &self,
+        survivor: Survivor,
+        input: Input,
+        stop: &CancellationToken,
+        signs: &dyn Signs,
+    ) -> Outcome {
+        let Survivor { job, dir, heartbeat_ms } = survivor;
+        match signed(&dir).await {
+            Some(identity) => {
+                let (supervisor, heartbeat) = (identity.watch(), Duration::from_millis(heartbeat_ms));
+                let attached = Attached { dir, job: &job, heartbeat, supervisor, child: None };
+                self.see_to_end(attached, input, stop, signs).await
+            }
+            None => Outcome::Lost { reason: "its supervisor ended before it had started anything".to_owned() },
+        }
+    }
+
+    /// The outcome is known to those who decide: nothing more is needed of the run.
+    pub(crate) fn forget(&self, task: u128, attempt: u32) {
+        let dir = RunDir::of(&self.places, task, attempt);
+        if let Err(error) = dir.remove() {
+            tracing::warn!(path = %dir.path().display(), %error, "the directory of a run cannot be removed");
+        }
+    }
+
+    /// Not to be given up half-way: a supervisor that is started must be known.
+    async fn launch(&self, program: SupervisorProgram, job: &Job) -> io::Result<(RunDir, Child)> {
+        let dir = RunDir::of(&self.places, job.task, job.attempt);
+        let (heartbeat_ms, data_dir) = (program.heartbeat_ms, self.places.data_dir().to_owned());
+        let orders = Orders { job: job.clone(), heartbeat_ms, data_dir };
+        let spawned = tokio::task::spawn_blocking(move || {
+            dir.create(&orders)?;
+            let child = spawn(&program, &dir).inspect_err(|_| drop(dir.remove()))?;
+            Ok((dir, child))
+        });
+        spawned.await.map_err(io::Error::other)?
+    }
+
+    async fn see_to_end(
+        &self,
+        mut run: Attached<'_>,
+        input: Input,
+        stop: &CancellationToken,
+        signs: &dyn Signs,
+    ) -> Outcome {
+        let log_file = self.places.log_file(run.job.task, run.job.attempt);
+        let dir = run.dir.clone();
+        let mut talk = Talk::new(&dir, log_file, input, signs);
+        let end = self.watch(&run, &mut talk, stop).await;
+        if matches!(end, WatchEnd::Left) {
+            return Outcome::Left;
+        }
+        if let Some(child) = &mut run.child {
+            // It has ended, so this does not wait.
+            let _ = child.wait();
+        }
+        match run.dir.exit_record() {
+            Ok(Some(record)) => {
+                talk.finish(record.taken(), record.progress());
+                record.into_outcome()
+            }
+            other => {
+                let reason = run.reason(end, other.err());
+                tracing::warn!(task = run.job.task_text(), attempt = run.job.attempt, reason, "a supervisor is gone");
+                self.sweep(run.job).await;
+                talk.finish(std::iter::empty(), None);
+                // Killed on its way, before it could hear that it was to stop: that stop is done.
+                if stop.is_cancelled() { Outcome::Stopped } else { Outcome::Lost { reason } }
+            }
+        }
+    }
+
+    async fn watch(&self, run: &Attached<'_>, talk: &mut Talk<'_>, stop: &CancellationToken) -> WatchEnd {
+        let talking = talk.run();
+        tokio::pin!(talking);
+        let mut look = tokio::time::interval(run.heartbeat.max(Duration::from_millis(1)));
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pulse = Pulse::new(self.places.running_file(run.job.task));
+        let mut is_asked = false;
+        loop {
+            tokio::select! {
+                () = run.supervisor.ended() => return WatchEnd::Ended,
+                () = self.leave.cancelled() => return WatchEnd::Left,
+                () = stop.cancelled(), if !is_asked => {
+                    is_asked = true;
+                    run.supervisor.signal(Signal::TERM);
+                }
+                _ = look.tick() => {
+                    let still_for = pulse.look();
+                    if still_for > run.heartbeat * BEATS_MISSED_MAX {
+                        run.supervisor.signal(Signal::KILL);
+                        run.supervisor.ended().await;
+                        return WatchEnd::Hung(still_for);
+                    }
+                }
+                () = &mut talking => unreachable!("it talks until the run ends"),
+            }
+        }
+    }
+
+    /// Until nothing of the run is alive. There is no bound: the lease is held as long as something runs.
+    async fn sweep(&self, job: &Job) {
+        while let Err(error) = self.kill_remains(job).await {
+            tracing::warn!(task = job.task_text(), %error, "what a dead supervisor left behind does not die");
+            tokio::time::sleep(SWEEP_PAUSE).await;
+        }
+        let lease = self.places.running_file(job.task);
+        match std::fs::remove_file(&lease) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(path = %lease.display(), %error, "a lease file cannot be removed");
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Supervised {
+    /// What was in the control groups of the attempt, and what carries its mark.
+    async fn kill_remains(&self, job: &Job) -> Result<(), LeftoversError> {
+        let (places, task, attempt) = (self.places.clone(), job.task, job.attempt);
+        let killed = tokio::task::spawn_blocking(move || kill_group(&places, task, attempt));
+        killed.await.map_err(io::Error::other)??;
+        leftovers::sweep_task(&self.places, job.task).await.map(drop)
+    }
+}
+
+impl Attached<'_> {
+    /// Until the supervisor has said who it is: from then on the next server finds it. Or until it has ended.
+    async fn signed(&self) {
+        let signed = async {
+            while self.dir.supervisor().is_none() {
+                tokio::time::sleep(LOOK_FRESH).await;
+            }
+        };
+        tokio::select! {
+            () = signed => {}
+            () = self.supervisor.ended() => {}
+        }
+    }
+
+    /// In words for a person.
+    fn reason(&self, end: WatchEnd, unreadable: Option<io::Error>) -> String {
+        let pid = self.supervisor.pid();
+        match (end, unreadable) {
+            (WatchEnd::Hung(still_for), _) => {
+                let seconds = still_for.as_secs();
+                format!("its supervisor (pid {pid}) gave no sign of life for {seconds} s, and was killed")
+            }
+            (_, Some(error)) => format!("the exit record that its supervisor (pid {pid}) left cannot be read: {error}"),
+            (_, None) => format!("its supervisor (pid {pid}) was killed or crashed: it left no exit record"),
+        }
+    }
+}
+
+/// How long a heartbeat has not moved, by our own clock: neither a clock that was set nor a machine that slept counts.
+struct Pulse {
+    lease_file: PathBuf,
+    heartbeat: String,
+    moved_at: Instant,
+}
+
+impl Pulse {
+    fn new(lease_file: PathBuf) -> Pulse {
+        Pulse { lease_file, heartbeat: String::new(), moved_at: Instant::now() }
+    }
+
+    fn look(&mut self) -> Duration {
+        match lease::read(&self.lease_file) {
+            Found::Lease(lease) if lease.heartbeat != self.heartbeat => {
+                self.heartbeat = lease.heartbeat;
+                self.moved_at = Instant::now();
+            }
+            // The supervisor writes it anew with its next heartbeat.
+            Found::Unreadable(why) => lease::set_aside(&self.lease_file, &why),
+            Found::Lease(_) | Found::Nothing => {}
+        }
+        self.moved_at.elapsed()
+    }
+}
+
+/// Who has the lock; `None` when nobody has it any more.
+async fn signed(dir: &RunDir) -> Option<Identity> {
+    loop {
+        if let Some(identity) = dir.supervisor() {
+            return Some(identity);
+        }
+        if !matches!(dir.lock(), Ok(None)) {
+            return None;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+/// With nothing of ours but the few variables its command is to have, and its own log to write to.
+fn spawn(program: &SupervisorProgram, dir: &RunDir) -> io::Result<Child> {
+    let log = OpenOptions::new().append(true).create(true).mode(0o600).open(dir.supervisor_log())?;
+    let mut command = Command::new(&program.program);
+    command.arg0("runyard").args(["supervise", "--run"]).arg(dir.path());
+    command.env_clear().envs(environment::inherited());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command.spawn()
+}
