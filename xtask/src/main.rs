@@ -47,5 +47,7 @@ fn soak_steps() -> Vec<Step> {
     vec![
         Step::tests("simulator, 50 000 seeds", "cargo test --release -p runyard-sim").env("RUNYARD_SIM_SEEDS", "50000"),
         Step::tests("kill -9, 1000 times", "cargo test --release -p runyard --test kill").env("RUNYARD_KILLS", "1000"),
+        Step::tests("chaos, 10 minutes", "cargo test --release -p runyard --test chaos -- --nocapture")
+            .env("RUNYARD_CHAOS_SECONDS", "600"),
     ]
 }

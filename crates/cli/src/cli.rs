@@ -5,8 +5,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::bench;
 use crate::client::Client;
 use crate::command::{
-    agents, backup, batch, cancel, config, demo, drain, input, key, lanes, list, logs, retry, serve, session, show,
-    stats, submit, supervise, wait, watch, why,
+    agents, artifacts, backup, batch, cancel, config, demo, drain, heartbeat, input, key, lanes, list, logs, retry,
+    serve, session, show, stats, submit, supervise, tick, upload, wait, watch, why,
 };
 use crate::error::Result;
 use crate::exit::{self, Exit};
@@ -42,6 +42,8 @@ impl Shared {
 enum Command {
     /// Start the server
     Serve(serve::Args),
+    /// Do one pass of the scheduler, for cron: where no server runs
+    Tick(tick::Args),
     /// Run one attempt of a process task; the server starts it
     #[command(hide = true)]
     Supervise(supervise::Args),
@@ -51,6 +53,8 @@ enum Command {
     Submit(Box<submit::Args>),
     /// Submit many tasks from a file
     Batch(batch::Args),
+    /// Hand in a file for tasks to come
+    Upload(upload::Args),
     /// List tasks, newest first
     List(list::Args),
     /// Show one task and its history
@@ -61,8 +65,12 @@ enum Command {
     Watch(watch::Args),
     /// Print a task's output
     Logs(logs::Args),
+    /// List or fetch the files that a task left
+    Artifacts(artifacts::Args),
     /// Hand text to a running task
     Input(input::Args),
+    /// Tell that a running task is alive, and how far it is
+    Heartbeat(heartbeat::Args),
     /// Cancel tasks
     Cancel(cancel::Args),
     /// Submit a finished task again, as a new one
@@ -104,16 +112,20 @@ impl Cli {
         let shared = &self.shared;
         match self.command {
             Command::Serve(args) => serve::run(shared, args).await,
+            Command::Tick(args) => tick::run(shared, args).await,
             Command::Supervise(_) => unreachable!("it has been taken before"),
             Command::Demo(args) => demo::run(shared, args).await,
             Command::Submit(args) => submit::run(shared, *args).await,
             Command::Batch(args) => batch::run(shared, args).await,
+            Command::Upload(args) => upload::run(shared, args).await,
             Command::List(args) => list::run(shared, args).await,
             Command::Show(args) => show::run(shared, args).await,
             Command::Wait(args) => wait::run(shared, args).await,
             Command::Watch(args) => watch::run(shared, args).await,
             Command::Logs(args) => logs::run(shared, args).await,
+            Command::Artifacts(args) => artifacts::run(shared, args).await,
             Command::Input(args) => input::run(shared, args).await,
+            Command::Heartbeat(args) => heartbeat::run(shared, args).await,
             Command::Cancel(args) => cancel::run(shared, args).await,
             Command::Retry(args) => retry::run(shared, args).await,
             Command::Why(args) => why::run(shared, args).await,

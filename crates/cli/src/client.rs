@@ -1,15 +1,17 @@
 //! The HTTP client of the command line: one method for each route, answers as text that can be read as its type.
 
 use std::marker::PhantomData;
+use std::path::Path;
 use std::time::Duration;
 
-use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use runyard_wire::{
-    AgentPut, AgentView, BackupRequest, BackupView, BatchAnswer, BatchRequest, BatchView, CancelAnswer, CancelFilter,
-    CancelManyAnswer, CancelRequest, ConfigView, DrainRequest, DrainView, ExplainView, Id, InputAnswer, InputRequest,
-    KeyCreated, KeyRequest, KeyView, LanePut, LaneView, ListPage, MessageView, Problem, SessionSettings,
-    SessionStopAllAnswer, SessionStopAnswer, SessionView, StatsView, StepView, TaskRequest, TaskView,
+    AgentPut, AgentView, ArtifactsView, BackupRequest, BackupView, BatchAnswer, BatchRequest, BatchView, CancelAnswer,
+    CancelFilter, CancelManyAnswer, CancelRequest, ConfigView, DrainRequest, DrainView, ExplainView, HeartbeatRequest,
+    Id, InputAnswer, InputRequest, KeyCreated, KeyRequest, KeyView, LanePut, LaneView, ListPage, MessageView, Problem,
+    SessionSettings, SessionStopAllAnswer, SessionStopAnswer, SessionView, StatsView, StepView, TaskRequest, TaskView,
+    UploadView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -110,6 +112,11 @@ impl Client {
     pub async fn task_input(&self, id: Id, text: String) -> Result<Answer<InputAnswer>> {
         let body = InputRequest { text };
         self.send(Method::POST, &["v1", "tasks", &id.to_string(), "input"], &[], Some(&body)).await
+    }
+
+    pub async fn task_heartbeat(&self, id: Id, request: &HeartbeatRequest) -> Result<()> {
+        let url = self.url(&["v1", "tasks", &id.to_string(), "heartbeat"], &[]);
+        self.respond(&url, self.http.post(url.clone()).json(request).timeout(ANSWER_TIMEOUT)).await.map(drop)
     }
 
     pub async fn task_cancel(&self, id: Id, reason: Option<String>) -> Result<Answer<CancelAnswer>> {
@@ -213,6 +220,33 @@ impl Client {
         self.answer(&url, self.http.post(url.clone()).json(request)).await
     }
 
+    /// Takes as long as the file is big, so it has no time limit.
+    pub async fn upload(&self, path: &Path) -> Result<Answer<UploadView>> {
+        let unreadable = |source| Error::File { doing: "read", path: path.to_owned(), source };
+        let file = tokio::fs::File::open(path).await.map_err(unreadable)?;
+        let metadata = file.metadata().await.map_err(unreadable)?;
+        let url = self.url(&["v1", "uploads"], &[]);
+        let mut request = self.http.put(url.clone());
+        // A pipe does not know how long it is. For a file the server can refuse before it has to read.
+        if metadata.is_file() {
+            request = request.header(CONTENT_LENGTH, metadata.len());
+        }
+        self.answer(&url, request.body(file)).await
+    }
+
+    pub async fn artifacts(&self, id: Id) -> Result<Answer<ArtifactsView>> {
+        self.get(&["v1", "tasks", &id.to_string(), "artifacts"], &[]).await
+    }
+
+    /// Slashes in the path stay slashes in the address.
+    pub async fn artifact(&self, id: Id, path: &str) -> Result<Download> {
+        let id = id.to_string();
+        let segments: Vec<&str> = ["v1", "tasks", &id, "artifacts"].into_iter().chain(path.split('/')).collect();
+        let url = self.url(&segments, &[]);
+        let response = self.respond(&url, self.http.get(url.clone())).await?;
+        Ok(Download { response, url: self.base.to_string() })
+    }
+
     /// The output of a task as plain text, as far as it is there.
     pub async fn logs(&self, id: Id, query: &[(&str, String)]) -> Result<String> {
         let url = self.url(&["v1", "tasks", &id.to_string(), "logs"], query);
@@ -287,6 +321,20 @@ impl Client {
 
     fn unreachable(&self, error: &reqwest::Error) -> Error {
         Error::Unreachable { url: self.base.to_string(), detail: innermost(error) }
+    }
+}
+
+/// A file as it arrives.
+pub struct Download {
+    response: Response,
+    url: String,
+}
+
+impl Download {
+    /// `None` at its end.
+    pub async fn next(&mut self) -> Result<Option<impl AsRef<[u8]> + use<>>> {
+        let chunk = self.response.chunk().await;
+        chunk.map_err(|error| Error::Unreachable { url: self.url.clone(), detail: innermost(&error) })
     }
 }
 

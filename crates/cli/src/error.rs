@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use runyard_server::tick;
 use runyard_wire::Problem;
 
 use crate::exit::Exit;
@@ -25,6 +26,8 @@ pub enum Error {
     Unreadable { url: String, detail: String },
     #[error("{}", chain(.0))]
     Server(#[from] runyard_server::Error),
+    #[error("{}", chain(.0))]
+    Tick(#[from] tick::Error),
     #[error("timed out after {waited}; {what}")]
     TimedOut { waited: String, what: String },
     #[error("the benchmark failed: {0}")]
@@ -49,6 +52,8 @@ impl Error {
             Error::Server(runyard_server::Error::Config(_) | runyard_server::Error::NoAuthInPublic { .. }) => {
                 Exit::Usage
             }
+            Error::Tick(tick::Error::Server(runyard_server::Error::Config(_))) => Exit::Usage,
+            Error::Tick(_) => Exit::Failed,
             Error::Unreachable { .. } | Error::Unreadable { .. } | Error::Server(_) | Error::Bench(_) => {
                 Exit::Unavailable
             }

@@ -27,6 +27,10 @@ mod dependencies;
 mod events;
 #[path = "api/execute.rs"]
 mod execute;
+#[path = "api/files.rs"]
+mod files;
+#[path = "api/heartbeat.rs"]
+mod heartbeat;
 #[path = "api/input.rs"]
 mod input;
 #[path = "api/logs.rs"]
@@ -51,6 +55,8 @@ mod session_stops;
 mod sessions;
 #[path = "api/settings.rs"]
 mod settings;
+#[path = "api/staging.rs"]
+mod staging;
 #[path = "api/stats.rs"]
 mod stats;
 #[path = "api/steer.rs"]
@@ -61,3 +67,5 @@ mod stop;
 mod supervise;
 #[path = "api/tasks.rs"]
 mod tasks;
+#[path = "api/verdicts.rs"]
+mod verdicts;

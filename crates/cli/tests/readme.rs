@@ -1,4 +1,4 @@
-//! The README's five-minute tour and the guide to sessions, typed in as they stand there.
+//! The README's five-minute tour and guides, typed in as they stand there.
 
 mod page;
 #[allow(dead_code)]
@@ -17,4 +17,10 @@ fn the_chat_bot_of_the_guide_does_what_it_says() {
     let lines = bot.split("```sh\n").nth(1).and_then(|rest| rest.split("```").next()).expect("the bot's lines");
     assert!(lines.lines().count() <= 10, "{} lines", lines.lines().count());
     page::run_through(&guide, 8, 6);
+}
+
+/// The issue: `ps`, `cat` and `ls` tell a person the truth at any moment.
+#[test]
+fn the_guide_to_processes_shows_what_is_there() {
+    page::run_through(&page::read("docs/guides/processes.md"), 9, 8);
 }

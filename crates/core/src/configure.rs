@@ -23,6 +23,7 @@ impl Core {
         let old = std::mem::replace(&mut self.config, config);
         if old.sessions != self.config.sessions {
             self.review_sessions();
+            self.review_new_sessions();
         }
         for ix in self.flows.indices() {
             self.rewire(ix);
@@ -49,6 +50,13 @@ impl Core {
     /// The rules may have changed and the note of that was lost with a failed commit: every session is looked at again.
     pub fn review_sessions(&mut self) {
         self.add_release(Release::SessionReview { after: SessionId(0) });
+    }
+
+    /// Those of this very tick are not in the store, where the review finds all others.
+    fn review_new_sessions(&mut self) {
+        let mut new = self.tick.touched_sessions.clone();
+        new.retain(|id| self.sessions[id].is_new);
+        new.into_iter().for_each(|id| self.review(id));
     }
 
     /// Only a lane that came or went changes a flow's way.

@@ -261,6 +261,7 @@ impl Core {
             Event::Submit(submission) => self.on_submit(now, submission, out),
             Event::Cancel { ticket, task, reason } => self.on_cancel(now, ticket, task, reason, out),
             Event::Change { ticket, task, change } => self.on_change(now, ticket, task, &change, out),
+            Event::Heartbeat { ticket, task } => self.on_heartbeat(now, ticket, task, out),
             Event::Explain { ticket, task } => {
                 let explanation = self.explain(now, task).map(Box::new);
                 answer(out, ticket, Answer::Explained(explanation));
@@ -302,9 +303,10 @@ impl Core {
             }
             Event::Session { key, .. } => self.need_session(key, needs),
             Event::Report { report: Report::InputTaken { message }, .. } => self.need_tasks(&[*message], needs),
-            Event::Cancel { task, .. } | Event::Change { task, .. } | Event::Explain { task, .. } => {
-                self.need_tasks(&[*task], needs);
-            }
+            Event::Cancel { task, .. }
+            | Event::Change { task, .. }
+            | Event::Heartbeat { task, .. }
+            | Event::Explain { task, .. } => self.need_tasks(&[*task], needs),
             _ => {}
         }
     }
@@ -493,6 +495,7 @@ impl Core {
         let worker = task.state.lease().and_then(|lease| self.fleet.workers.get(&lease.worker));
         let kind = &self.flows[self.flow_of(task)].key.shape.kind;
         worker.is_some_and(|worker| worker.spec.keeps.contains(kind))
+            && !self.has_bug(crate::planted::Bug::KeptIsStopped)
     }
 
     pub(crate) fn advance(&mut self, now: Now) -> Now {

@@ -26,6 +26,11 @@ pub enum Event {
         task: TaskId,
         change: Change,
     },
+    /// The work itself says that it is alive, past its worker.
+    Heartbeat {
+        ticket: Ticket,
+        task: TaskId,
+    },
     Explain {
         ticket: Ticket,
         task: TaskId,
@@ -409,6 +414,7 @@ pub enum Answer {
     Replayed(FirstAnswer),
     Cancel(CancelAnswer),
     Change(Result<Box<Task>, ChangeRefusal>),
+    Heartbeat(HeartbeatAnswer),
     Explained(Option<Box<Explanation>>),
     Session(SessionAnswer),
     Done,
@@ -447,6 +453,16 @@ pub enum CancelAnswer {
     /// It is being stopped, and its end will be `cancelled`.
     Stopping,
     Terminal(Phase),
+    NotFound,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeartbeatAnswer {
+    /// Its silence begins anew, or, when its start has not been told yet, with its start.
+    Noted,
+    /// It is being stopped, and nothing it says changes that.
+    Stopping,
+    NotRunning(Phase),
     NotFound,
 }
 

@@ -74,10 +74,14 @@ pub enum Bug {
     UnjoinedSpared,
     /// A message that a running task may take in is run as well.
     HandedRunsToo,
+    /// A heartbeat of the work is answered, and its silence goes on.
+    HeartbeatNotCounted,
+    /// A stopping server stops also what goes on without it.
+    KeptIsStopped,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 34] = [
+    pub const ALL: [Bug; 36] = [
         Bug::SlotNotReleased,
         Bug::EffectBeforeCommit,
         Bug::StaleTokenTaken,
@@ -112,6 +116,8 @@ impl Bug {
         Bug::SurplusSeated,
         Bug::UnjoinedSpared,
         Bug::HandedRunsToo,
+        Bug::HeartbeatNotCounted,
+        Bug::KeptIsStopped,
     ];
 }
 

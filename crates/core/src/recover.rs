@@ -12,7 +12,7 @@ use crate::fleet::Worker;
 use crate::gate::GateKey;
 use crate::now::Now;
 use crate::slab::{FlowIx, Ix};
-use crate::task::{Lease, State, Task};
+use crate::task::Task;
 use crate::window::DueWindow;
 use crate::write::{CountDelta, CountKey, Edge, FlowRow, Insert, Loaded, Update, WriteSet};
 
@@ -72,10 +72,7 @@ impl Core {
             core.session_by_key.insert(session.key.clone(), session.id);
             core.sessions.insert(session.id, Box::new(SessionEntry::new(session, false)));
         }
-        // In the order they were started: who is stopped, steered or preempted first goes by it.
-        let mut held = loaded.held;
-        held.sort_by_key(|task| (task.assigned_at, task.state.lease().map(|lease| lease.order)));
-        for task in held {
+        for task in loaded.held {
             core.recover_held(now, task);
         }
         core.tick = Tick::default();
@@ -104,15 +101,12 @@ impl Core {
     }
 
     /// A lease gets one fresh term: its worker comes back with it, or it is lost.
-    fn recover_held(&mut self, now: Now, mut task: Task) {
+    fn recover_held(&mut self, now: Now, task: Task) {
         let ix = self.flow_of(&task);
         let lease = *task.state.lease().expect("held rows have leases");
-        self.n_starts += 1;
-        let lease = Lease { order: self.n_starts, ..lease };
-        task.state = match task.state {
-            State::Assigned(_) => State::Assigned(lease),
-            _ => State::Running(lease),
-        };
+        // Who is stopped, steered or preempted first goes by the order of the starts: what starts from now on comes behind
+        // what is held, whichever core started it. Times cannot tell: a wall clock that was set back makes them equal.
+        self.n_starts = self.n_starts.max(lease.order);
         if let btree_map::Entry::Vacant(place) = self.fleet.workers.entry(lease.worker) {
             place.insert(Worker::absent(lease.worker, now.steady_ms));
             self.arm_worker(lease.worker);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::core::{Core, Timer};
-use crate::event::{Admit, Command, Fault, HappeningKind, Held, Report, Subject, WorkerSpec};
+use crate::core::{Core, Timer, answer};
+use crate::event::{Admit, Answer, Command, Fault, HappeningKind, HeartbeatAnswer, Held, Report, Subject, WorkerSpec};
 use crate::fleet::Worker;
 use crate::hash::mix;
 use crate::ids::{TaskId, Ticket, Token, WorkerId};
@@ -59,11 +59,30 @@ impl Core {
         self.look_for_input(id);
     }
 
+    /// Only counts where silence is measured: not before the start, nor while it is stopped, nor, after a restart of the
+    /// scheduler, before its worker is back.
     fn on_alive(&mut self, now: Now, id: TaskId) {
-        let task = &self.entry(id).task;
-        if let (Some(stall_ms), None, State::Running(_)) = (task.policy.stall_ms, task.stop(), task.state) {
+        let entry = self.entry(id);
+        if let (Some(_), Some(stall_ms)) = (entry.stall, entry.task.policy.stall_ms) {
             self.set_silence(id, now.steady_ms.saturating_add(stall_ms));
         }
+    }
+
+    pub(crate) fn on_heartbeat(&mut self, now: Now, ticket: Ticket, id: TaskId, out: &mut Vec<Command>) {
+        let task = self.tasks.get(&id).map(|entry| &entry.task);
+        let result = match task.map(|task| (task.phase(), task.stop())) {
+            None => HeartbeatAnswer::NotFound,
+            Some((_, Some(_))) => HeartbeatAnswer::Stopping,
+            // Work can be quicker than the report that it has begun.
+            Some((phase, None)) if phase.is_held() => {
+                if !self.has_bug(Bug::HeartbeatNotCounted) {
+                    self.on_alive(now, id);
+                }
+                HeartbeatAnswer::Noted
+            }
+            Some((phase, None)) => HeartbeatAnswer::NotRunning(phase),
+        };
+        answer(out, ticket, Answer::Heartbeat(result));
     }
 
     fn on_ended(&mut self, now: Now, id: TaskId, lease: Lease, report: Report) {
@@ -348,7 +367,7 @@ impl Core {
             here.into_iter().for_each(|worker| self.stop_with_server(now, worker, out));
         }
         if let Some(ticket) = ticket {
-            crate::core::answer(out, ticket, crate::event::Answer::Done);
+            answer(out, ticket, Answer::Done);
         }
     }
 }

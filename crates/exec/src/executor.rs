@@ -10,10 +10,12 @@ use crate::http::Http;
 use crate::input::Input;
 use crate::job::{Job, Kind, Signs};
 use crate::noop;
-use crate::outcome::Outcome;
+use crate::outcome::{Failure, Outcome};
+use crate::payload::ProcessPayload;
 use crate::places::Places;
 use crate::process::Processes;
-use crate::process::supervise::{Supervised, SupervisorProgram, Survivor};
+use crate::process::supervise::{EndedRun, Fresh, Supervised, SupervisorProgram, Survivor};
+use crate::workspace::Workspaces;
 
 pub struct ExecOptions {
     /// Must exist: logs, working directories and records of running processes lie in it.
@@ -25,7 +27,8 @@ pub struct ExecOptions {
 /// The executors of one worker.
 pub struct Executors {
     places: Arc<Places>,
-    http: Http,
+    http: Arc<Http>,
+    workspaces: Workspaces,
     processes: Processes,
     supervised: Supervised,
 }
@@ -33,8 +36,10 @@ pub struct Executors {
 impl Executors {
     pub fn new(options: ExecOptions) -> io::Result<Executors> {
         let places = Arc::new(Places::new(&options.data_dir)?);
+        let http = Arc::new(Http::new(places.clone()));
         Ok(Executors {
-            http: Http::new(places.clone()),
+            workspaces: Workspaces::new(places.clone(), http.clone()),
+            http,
             processes: Processes::new(places.clone())?,
             supervised: Supervised::new(places.clone(), options.supervisor),
             places,
@@ -51,15 +56,59 @@ impl Executors {
     pub async fn run(&self, job: Job, input: Input, stop: CancellationToken, signs: &dyn Signs) -> Outcome {
         match job.kind {
             Kind::Http => self.http.run(&job, &stop, signs).await,
-            Kind::Process if self.supervised.starts() => self.supervised.run(&job, input, &stop, signs).await,
-            Kind::Process => self.processes.run(&job, input, &stop, signs).await,
+            Kind::Process => self.run_process(&job, input, &stop, signs).await,
             Kind::Noop => noop::run(&job, &stop).await,
+        }
+    }
+
+    async fn run_process(&self, job: &Job, input: Input, stop: &CancellationToken, signs: &dyn Signs) -> Outcome {
+        if stop.is_cancelled() {
+            return Outcome::Stopped;
+        }
+        // What can never start needs neither a directory nor a supervisor.
+        let files = match ProcessPayload::parse(job.payload.as_deref()) {
+            Ok(payload) => payload.files,
+            Err(error) => return Failure::from(error).into(),
+        };
+        let fresh = Fresh { workspaces: &self.workspaces, files };
+        let outcome = match self.supervised.starts() {
+            true => self.supervised.run(job, fresh, input, stop, signs).await,
+            false => self.run_own_process(job, fresh, input, stop, signs).await,
+        };
+        self.workspaces.settle(job, &outcome, signs).await;
+        outcome
+    }
+
+    /// As a child of this program.
+    async fn run_own_process(
+        &self,
+        job: &Job,
+        fresh: Fresh<'_>,
+        input: Input,
+        stop: &CancellationToken,
+        signs: &dyn Signs,
+    ) -> Outcome {
+        let halted = async {
+            stop.cancelled().await;
+            Outcome::Stopped
+        };
+        match fresh.workspaces.prepare(job, fresh.files, signs, halted).await {
+            Ok(()) => self.processes.run(job, input, stop, signs).await,
+            Err(outcome) => outcome,
         }
     }
 
     /// As [`Self::run`], for a run that an earlier worker started.
     pub async fn adopt(&self, run: Survivor, input: Input, stop: CancellationToken, signs: &dyn Signs) -> Outcome {
-        self.supervised.adopt(run, input, &stop, signs).await
+        let job = run.job.clone();
+        let outcome = self.supervised.adopt(run, input, &stop, signs).await;
+        self.workspaces.settle(&job, &outcome, signs).await;
+        outcome
+    }
+
+    /// Does what is left to do for a run that ended while no worker was there. It blocks.
+    pub fn settle_ended(&self, run: &EndedRun) {
+        self.workspaces.settle_now(&run.job, &run.outcome);
     }
 
     /// Do jobs of this kind go on when this program ends?

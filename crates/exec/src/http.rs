@@ -20,11 +20,13 @@ mod answer;
 pub mod classify;
 pub mod sse;
 
+pub(crate) use answer::next_chunk;
+
 use std::sync::{Arc, OnceLock};
 
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
 use reqwest::redirect::Policy;
-use reqwest::{Client, RequestBuilder};
+use reqwest::{Client, RequestBuilder, Response, Url};
 use tokio_util::sync::CancellationToken;
 
 use crate::job::{Job, Signs};
@@ -32,6 +34,9 @@ use crate::log::LogWriter;
 use crate::outcome::{Class, Failure, Outcome};
 use crate::payload::{HttpBody, HttpPayload};
 use crate::places::Places;
+
+/// Who asks, where nothing else is said.
+const AGENT: &str = concat!("runyard/", env!("CARGO_PKG_VERSION"));
 
 pub struct Http {
     places: Arc<Places>,
@@ -69,6 +74,18 @@ impl Http {
         answer::read(response, signs, log).await
     }
 
+    /// Opens what is at an address, to be read by whoever asks. Anything but a plain 2xx answer is a failure, of the same
+    /// classes as a task of this kind would end with.
+    pub(crate) async fn fetch(&self, url: Url) -> Result<Response, Failure> {
+        let target = format!("GET {url}");
+        let request = self.client()?.get(url).header(USER_AGENT, AGENT);
+        let response = request.send().await.map_err(|error| unreachable(&target, &error))?;
+        answer::check(response).await.map_err(|failure| {
+            let message = format!("{target}: {}", failure.message);
+            Failure { message, result: None, usage: None, ..failure }
+        })
+    }
+
     fn client(&self) -> Result<&Client, Failure> {
         if let Some(client) = self.client.get() {
             return Ok(client);
@@ -100,7 +117,7 @@ fn build(client: &Client, job: &Job, payload: HttpPayload) -> RequestBuilder {
     };
     default(HeaderName::from_static("idempotency-key"), &task);
     default(HeaderName::from_static("x-agent-id"), &job.agent);
-    default(USER_AGENT, concat!("runyard/", env!("CARGO_PKG_VERSION")));
+    default(USER_AGENT, AGENT);
     match &payload.body {
         Some(HttpBody::Json(_)) => default(CONTENT_TYPE, "application/json"),
         Some(HttpBody::Text(_)) => default(CONTENT_TYPE, "text/plain; charset=utf-8"),

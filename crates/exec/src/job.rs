@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::limits::Limits;
+use crate::payload::Sandbox;
+use crate::workspace::WorkspaceRules;
 
 /// The kinds this crate can run. Any other kind belongs to a worker that claims it by name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -63,6 +65,12 @@ pub struct Job {
     /// Of a process.
     #[serde(default)]
     pub limits: Limits,
+    /// Of a process that names none.
+    #[serde(default)]
+    pub sandbox: Sandbox,
+    /// Of a process, for its working directory.
+    #[serde(default)]
+    pub workspace: WorkspaceRules,
     /// Between the request to stop and the kill.
     #[serde(rename = "graceMs", with = "milliseconds")]
     pub grace: Duration,
@@ -92,6 +100,19 @@ pub struct Progress {
     pub fraction: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+}
+
+/// Of what a run says of itself, in characters.
+const MESSAGE_CHARS_MAX: usize = 500;
+
+impl Progress {
+    /// As the work says it: a part beyond the whole is the whole, and a long message is cut.
+    pub fn said(fraction: Option<f64>, message: Option<String>) -> Progress {
+        Progress {
+            fraction: fraction.map(|fraction| fraction.clamp(0.0, 1.0)),
+            message: message.map(|text| text.chars().take(MESSAGE_CHARS_MAX).collect()),
+        }
+    }
 }
 
 /// Where a run tells what it sees. Called often and from the run's own task: implementations must be quick.

@@ -18,13 +18,15 @@ pub mod process;
 pub mod result;
 pub mod said;
 pub mod usage;
+pub mod workspace;
 
 pub use executor::{ExecOptions, Executors};
 pub use input::{Input, InputLine, InputSender, NotTaken, input};
 pub use job::{Job, Kind, Progress, Signs};
 pub use limits::Limits;
 pub use outcome::{Class, Fault, Outcome};
-pub use payload::{PayloadError, takes_input, validate_payload};
+pub use payload::{PayloadError, Sandbox, takes_input, uploads_named, validate_payload};
 pub use places::Places;
 pub use said::follow_up_payload;
 pub use usage::Usage;
+pub use workspace::{WorkDir, WorkspaceRules};

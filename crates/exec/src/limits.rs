@@ -18,6 +18,11 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// What is not said here comes from there.
+    pub fn or(self, wider: Limits) -> Limits {
+        Limits { cpu: self.cpu.or(wider.cpu), ram_mb: self.ram_mb.or(wider.ram_mb), pids: self.pids.or(wider.pids) }
+    }
+
     pub fn ram_bytes(&self) -> Option<u64> {
         self.ram_mb.map(|mb| u64::from(mb) * 1024 * 1024)
     }

@@ -37,6 +37,10 @@ pub enum Outcome {
     Lost {
         reason: String,
     },
+    /// Nothing of it ever ran, and that was not its fault.
+    NotStarted {
+        reason: String,
+    },
     /// It goes on without this worker, and the next one adopts it.
     Left,
 }

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Url};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::job::Kind;
 use crate::outcome::{Class, Failure};
 use crate::said::Said;
+use crate::workspace::{self, FileFields, FileSource, FileSpec, Outputs, WorkDir};
 
 /// What is wrong with a payload, and where.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -23,11 +24,15 @@ pub struct PayloadError {
 }
 
 /// Checks a payload as its executor will read it, and that everything in it is used. JSON `null` stands for a missing
-/// one. Kinds of other workers are theirs to check, so they pass.
-pub fn validate_payload(kind: &str, payload: &RawValue) -> Result<(), PayloadError> {
+/// one. Kinds of other workers are theirs to check, so they pass. A process that names no sandbox gets `sandbox`.
+pub fn validate_payload(kind: &str, payload: &RawValue, sandbox: Sandbox) -> Result<(), PayloadError> {
     let (field, unsaid) = match Kind::parse(kind) {
         Some(Kind::Http) => ("body", HttpPayload::parse(Some(payload))?.unsaid),
-        Some(Kind::Process) => ("stdin", ProcessPayload::parse(Some(payload))?.unsaid),
+        Some(Kind::Process) => {
+            let payload = ProcessPayload::parse(Some(payload))?;
+            payload.sandbox(sandbox)?;
+            ("stdin", payload.unsaid)
+        }
         Some(Kind::Noop) => return NoopPayload::parse(Some(payload)).map(drop),
         None => return Ok(()),
     };
@@ -41,6 +46,17 @@ pub fn validate_payload(kind: &str, payload: &RawValue) -> Result<(), PayloadErr
 pub fn takes_input(kind: &str, payload: Option<&RawValue>) -> bool {
     let is_open = |payload: ProcessPayload| matches!(payload.stdin, Stdin::Open(_));
     Kind::parse(kind) == Some(Kind::Process) && ProcessPayload::parse(payload).is_ok_and(is_open)
+}
+
+/// The uploads that a payload names, each with the field that does.
+pub fn uploads_named(kind: &str, payload: Option<&RawValue>) -> Vec<(String, u128)> {
+    let payload = Some(kind).filter(|kind| Kind::parse(kind) == Some(Kind::Process)).and(payload);
+    let files = ProcessPayload::parse(payload).map(|payload| payload.files).unwrap_or_default();
+    let named = files.iter().enumerate().filter_map(|(at, file)| match file.source {
+        FileSource::Upload(id) => Some((format!("payload.files[{at}].upload"), id)),
+        FileSource::Url(_) | FileSource::Inline(_) => None,
+    });
+    named.collect()
 }
 
 /// `http`: one request.
@@ -89,7 +105,13 @@ impl HttpPayload {
             (None, Some(_)) => Method::POST,
             (None, None) => Method::GET,
         };
-        Ok(HttpPayload { method, url: parse_url(&fields.url)?, headers: parse_headers(&fields.headers)?, body, unsaid })
+        Ok(HttpPayload {
+            method,
+            url: parse_url("url", &fields.url)?,
+            headers: parse_headers(&fields.headers)?,
+            body,
+            unsaid,
+        })
     }
 }
 
@@ -107,11 +129,11 @@ fn parse_method(method: &str) -> Result<Method, PayloadError> {
         .map_err(|_| wrong("method", format!("`{method}` is not an HTTP method")))
 }
 
-fn parse_url(url: &str) -> Result<Url, PayloadError> {
-    let parsed = Url::parse(url).map_err(|error| wrong("url", format!("`{url}` is not a URL: {error}")))?;
+pub(crate) fn parse_url(field: &str, url: &str) -> Result<Url, PayloadError> {
+    let parsed = Url::parse(url).map_err(|error| wrong(field, format!("`{url}` is not a URL: {error}")))?;
     match parsed.scheme() {
         "http" | "https" => Ok(parsed),
-        scheme => Err(wrong("url", format!("scheme `{scheme}` is not supported, use http or https"))),
+        scheme => Err(wrong(field, format!("scheme `{scheme}` is not supported, use http or https"))),
     }
 }
 
@@ -135,20 +157,29 @@ pub struct ProcessPayload {
     pub cwd: Option<PathBuf>,
     pub env: BTreeMap<String, String>,
     pub stdin: Stdin,
-    pub sandbox: Sandbox,
+    /// `None`: as configured.
+    sandbox: Option<Sandbox>,
+    /// In a sandbox: does it reach the network?
+    network: Option<bool>,
+    /// In its working directory when it starts.
+    pub(crate) files: Vec<FileSpec>,
+    /// What is collected at its end.
+    pub(crate) outputs: Outputs,
+    /// `None`: as configured.
+    pub work_dir: Option<WorkDir>,
     /// What is said beside an explicit `stdin`, and so reaches nobody. A submit with both is refused; a merge of messages
     /// that speak in different ways can still bring it about.
     pub unsaid: Option<&'static str>,
 }
 
 /// What a process is kept in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Sandbox {
+    #[default]
     None,
     /// The machine read-only, its working directory writable.
-    Bubblewrap {
-        network: bool,
-    },
+    Bubblewrap,
 }
 
 /// What a process reads.
@@ -162,7 +193,7 @@ pub enum Stdin {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct ProcessFields {
     argv: Option<Vec<String>>,
     shell: Option<String>,
@@ -174,6 +205,11 @@ struct ProcessFields {
     input: bool,
     sandbox: Option<String>,
     network: Option<bool>,
+    #[serde(default)]
+    files: Vec<FileFields>,
+    #[serde(default)]
+    outputs: Vec<String>,
+    work_dir: Option<String>,
     message: Option<String>,
     media: Option<Vec<Box<RawValue>>>,
     dropped: Option<Vec<String>>,
@@ -193,17 +229,34 @@ impl ProcessPayload {
         let said = Said { message: fields.message, media: fields.media, dropped: fields.dropped };
         let unsaid = fields.stdin.as_ref().and_then(|_| said.first_field());
         let stdin = parse_stdin(fields.stdin, fields.input, &said)?;
-        let sandbox = parse_sandbox(fields.sandbox.as_deref(), fields.network)?;
-        Ok(ProcessPayload { argv, cwd: fields.cwd, env: fields.env, stdin, sandbox, unsaid })
+        let sandbox = parse_sandbox(fields.sandbox.as_deref())?;
+        let files = workspace::parse_files(fields.files)?;
+        let outputs = Outputs::parse(fields.outputs)?;
+        let work_dir = workspace::parse_work_dir(fields.work_dir.as_deref())?;
+        let (cwd, env, network) = (fields.cwd, fields.env, fields.network);
+        Ok(ProcessPayload { argv, cwd, env, stdin, sandbox, network, files, outputs, work_dir, unsaid })
+    }
+
+    /// Its own word, or what is configured.
+    pub fn sandbox(&self, configured: Sandbox) -> Result<Sandbox, PayloadError> {
+        match (self.sandbox.unwrap_or(configured), self.network) {
+            (Sandbox::None, Some(_)) => Err(wrong("network", "is given without a sandbox, which alone can cut it")),
+            (sandbox, _) => Ok(sandbox),
+        }
+    }
+
+    /// In a sandbox.
+    pub(crate) fn has_network(&self) -> bool {
+        self.network.unwrap_or(false)
     }
 }
 
-fn parse_sandbox(name: Option<&str>, network: Option<bool>) -> Result<Sandbox, PayloadError> {
-    match (name, network) {
-        (None | Some("none"), None) => Ok(Sandbox::None),
-        (None | Some("none"), Some(_)) => Err(wrong("network", "is given without a sandbox, which alone can cut it")),
-        (Some("bubblewrap"), network) => Ok(Sandbox::Bubblewrap { network: network.unwrap_or(false) }),
-        (Some(name), _) => Err(wrong("sandbox", format!("`{name}` is none of none, bubblewrap"))),
+fn parse_sandbox(name: Option<&str>) -> Result<Option<Sandbox>, PayloadError> {
+    match name {
+        None => Ok(None),
+        Some("none") => Ok(Some(Sandbox::None)),
+        Some("bubblewrap") => Ok(Some(Sandbox::Bubblewrap)),
+        Some(name) => Err(wrong("sandbox", format!("`{name}` is none of none, bubblewrap"))),
     }
 }
 
@@ -322,7 +375,7 @@ fn parse_fields<'a, T: Deserialize<'a>>(payload: &'a RawValue) -> Result<T, Payl
     })
 }
 
-fn wrong(field: impl Into<String>, message: impl Into<String>) -> PayloadError {
+pub(crate) fn wrong(field: impl Into<String>, message: impl Into<String>) -> PayloadError {
     PayloadError { field: format!("payload.{}", field.into()), message: message.into() }
 }
 
@@ -332,7 +385,7 @@ mod tests {
 
     fn field_of(kind: &str, payload: &str) -> String {
         let raw = RawValue::from_string(payload.to_owned()).expect("the test's JSON is valid");
-        match validate_payload(kind, &raw) {
+        match validate_payload(kind, &raw, Sandbox::None) {
             Ok(()) => "ok".to_owned(),
             Err(error) => error.field,
         }
@@ -364,6 +417,128 @@ mod tests {
             ("process", r#"{"shell":"x","cwd":"here"}"#, "payload.cwd"),
             ("process", r#"{"shell":"x","env":{"A=B":"c"}}"#, "payload.env"),
             ("process", r#"{"shell":"x","files":{}}"#, "payload.files"),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"inline":"a","path":"a/b"},{"url":"http://x/","path":"c","unzip":true}]}"#,
+                "ok",
+            ),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"upload":"01912345-6789-7abc-8def-0123456789ab","path":".","unzip":true}]}"#,
+                "ok",
+            ),
+            ("process", r#"{"shell":"x","files":[{"path":"a"}]}"#, "payload.files[0]"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","url":"http://x/","path":"a"}]}"#, "payload.files[0]"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a"}]}"#, "payload.files[0]"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":7}]}"#, "payload.files[0].path"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":"a","mode":7}]}"#, "payload.files[0].mode"),
+            ("process", r#"{"shell":"x","files":[{"url":"ftp://x/","path":"a"}]}"#, "payload.files[0].url"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":"a","unzip":true}]}"#, "payload.files[0].unzip"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":""}]}"#, "payload.files[0].path"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":"."}]}"#, "payload.files[0].path"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":".."}]}"#, "payload.files[0].path"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":"/a"}]}"#, "payload.files[0].path"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":"../a"}]}"#, "payload.files[0].path"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":"a/../b"}]}"#, "payload.files[0].path"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":"a/"}]}"#, "payload.files[0].path"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":"a\\b"}]}"#, "payload.files[0].path"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":"a\u0000b"}]}"#, "payload.files[0].path"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":"task.json"}]}"#, "payload.files[0].path"),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":"./task.json"}]}"#, "payload.files[0].path"),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"inline":"a","path":".runyard-report.jsonl"}]}"#,
+                "payload.files[0].path",
+            ),
+            ("process", r#"{"shell":"x","files":[{"inline":"a","path":"sub/task.json"}]}"#, "ok"),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"url":"http://x/","path":"","unzip":true}]}"#,
+                "payload.files[0].path",
+            ),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"url":"http://x/","path":"../a","unzip":true}]}"#,
+                "payload.files[0].path",
+            ),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"url":"http://x/","path":"task.json","unzip":true}]}"#,
+                "payload.files[0].path",
+            ),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"inline":"a","path":"a"},{"inline":"b","path":"./a"}]}"#,
+                "payload.files[1].path",
+            ),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"inline":"a","path":"a/b"},{"inline":"b","path":"a"}]}"#,
+                "payload.files[0].path",
+            ),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"inline":"a","path":"a"},{"url":"http://x/","path":"a","unzip":true}]}"#,
+                "payload.files[1].path",
+            ),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"url":"http://x/","path":"a","unzip":true},{"url":"http://x/","path":"a","unzip":true}]}"#,
+                "ok",
+            ),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"inline":"a","path":"a/b"},{"url":"http://x/","path":"a","unzip":true}]}"#,
+                "ok",
+            ),
+            ("process", r#"{"shell":"x","files":[{"upload":"../x","path":"a"}]}"#, "payload.files[0].upload"),
+            ("process", r#"{"shell":"x","files":[{"upload":"..%2fx","path":"a"}]}"#, "payload.files[0].upload"),
+            ("process", r#"{"shell":"x","files":[{"upload":"","path":"a"}]}"#, "payload.files[0].upload"),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"upload":"01912345-6789-7abc-8def-0123456789ab/../x","path":"a"}]}"#,
+                "payload.files[0].upload",
+            ),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"upload":"01912345-6789-7ABC-8DEF-0123456789AB","path":"a"}]}"#,
+                "payload.files[0].upload",
+            ),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"upload":"0191234567897abc8def0123456789ab","path":"a"}]}"#,
+                "payload.files[0].upload",
+            ),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"upload":"{01912345-6789-7abc-8def-0123456789ab}","path":"a"}]}"#,
+                "payload.files[0].upload",
+            ),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"upload":"urn:uuid:01912345-6789-7abc-8def-0123456789ab","path":"a"}]}"#,
+                "payload.files[0].upload",
+            ),
+            ("process", r#"{"shell":"x","files":[{"upload":"/etc/passwd","path":"a"}]}"#, "payload.files[0].upload"),
+            (
+                "process",
+                r#"{"shell":"x","files":[{"upload":"01912345-6789-7abc-8def-0123456789ab\u0000","path":"a"}]}"#,
+                "payload.files[0].upload",
+            ),
+            ("process", r#"{"shell":"x","outputs":["*"]}"#, "ok"),
+            ("process", r#"{"shell":"x","outputs":["a/**/*.{md,txt}","[a-c]?"]}"#, "ok"),
+            ("process", r#"{"shell":"x","outputs":[7]}"#, "payload.outputs[0]"),
+            ("process", r#"{"shell":"x","outputs":["a",""]}"#, "payload.outputs[1]"),
+            ("process", r#"{"shell":"x","outputs":["/a"]}"#, "payload.outputs[0]"),
+            ("process", r#"{"shell":"x","outputs":["../a"]}"#, "payload.outputs[0]"),
+            ("process", r#"{"shell":"x","outputs":["a/../b"]}"#, "payload.outputs[0]"),
+            ("process", r#"{"shell":"x","outputs":["[a"]}"#, "payload.outputs[0]"),
+            ("process", r#"{"shell":"x","outputs":["{a"]}"#, "payload.outputs[0]"),
+            ("process", r#"{"shell":"x","workDir":"keep"}"#, "ok"),
+            ("process", r#"{"shell":"x","workDir":"remove"}"#, "ok"),
+            ("process", r#"{"shell":"x","workDir":"keepOnFailure"}"#, "ok"),
+            ("process", r#"{"shell":"x","workDir":"always"}"#, "payload.workDir"),
+            ("http", r#"{"url":"http://x/","files":[]}"#, "payload.files"),
             ("process", r#"{"shell":"x","message":"hi","media":[{"a":1}],"dropped":["b"],"input":true}"#, "ok"),
             ("process", r#"{"shell":"x","input":false,"stdin":"y"}"#, "ok"),
             ("process", r#"{"shell":"x","input":1}"#, "payload.input"),
@@ -371,6 +546,7 @@ mod tests {
             ("process", r#"{"shell":"x","sandbox":"bubblewrap","network":true}"#, "ok"),
             ("process", r#"{"shell":"x","sandbox":"docker"}"#, "payload.sandbox"),
             ("process", r#"{"shell":"x","network":true}"#, "payload.network"),
+            ("process", r#"{"shell":"x","sandbox":"none","network":false}"#, "payload.network"),
             ("process", r#"{"shell":"x","sandbox":"bubblewrap","network":"yes"}"#, "payload.network"),
             ("process", r#"{"shell":"x","message":["hi"]}"#, "payload.message"),
             ("process", r#"{"shell":"x","media":{}}"#, "payload.media"),
@@ -397,6 +573,32 @@ mod tests {
         for (kind, payload, field) in table {
             assert_eq!(field_of(kind, payload), field, "{kind} {payload}");
         }
+    }
+
+    #[test]
+    fn a_process_that_names_no_sandbox_gets_the_configured_one() {
+        let sandbox = |json: &str, configured| {
+            let raw = RawValue::from_string(json.to_owned()).expect("the test's JSON is valid");
+            ProcessPayload::parse(Some(&raw)).expect("the payload is valid").sandbox(configured)
+        };
+        let (none, bubblewrap) = (Sandbox::None, Sandbox::Bubblewrap);
+        assert_eq!(sandbox(r#"{"shell":"x"}"#, none), Ok(none));
+        assert_eq!(sandbox(r#"{"shell":"x"}"#, bubblewrap), Ok(bubblewrap));
+        assert_eq!(sandbox(r#"{"shell":"x","network":true}"#, bubblewrap), Ok(bubblewrap));
+        assert_eq!(sandbox(r#"{"shell":"x","sandbox":"none"}"#, bubblewrap), Ok(none), "its own word wins");
+        assert_eq!(sandbox(r#"{"shell":"x","sandbox":"bubblewrap"}"#, none), Ok(bubblewrap));
+        assert!(sandbox(r#"{"shell":"x","sandbox":"none","network":true}"#, bubblewrap).is_err());
+    }
+
+    #[test]
+    fn the_uploads_of_a_payload_are_named_with_their_fields() {
+        let id = "01912345-6789-7abc-8def-0123456789ab";
+        let payload =
+            format!(r#"{{"shell":"x","files":[{{"inline":"a","path":"a"}},{{"upload":"{id}","path":"b"}}]}}"#);
+        let raw = RawValue::from_string(payload).expect("the test's JSON is valid");
+        let named = uploads_named("process", Some(&raw));
+        assert_eq!(named, [("payload.files[1].upload".to_owned(), 0x0191_2345_6789_7abc_8def_0123_4567_89ab)]);
+        assert_eq!((uploads_named("somebody.elses", Some(&raw)), uploads_named("process", None)), (vec![], vec![]));
     }
 
     #[test]

@@ -5,6 +5,15 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::job::task_text;
+use crate::workspace::Uploads;
+
+/// What a program may want to know of its task.
+pub(crate) const TASK_FILE: &str = "task.json";
+/// What a program tells of its task.
+const REPORT_FILE: &str = ".runyard-report.jsonl";
+const KEPT: &str = "kept";
+/// Files of ours in every working directory.
+pub(crate) const OWN_NAMES: [&str; 2] = [TASK_FILE, REPORT_FILE];
 
 #[derive(Clone, Debug)]
 pub struct Places {
@@ -33,7 +42,26 @@ impl Places {
 
     /// The file a process appends its report to.
     pub fn report_file(&self, task: u128) -> PathBuf {
-        self.work_dir(task).join(".runyard-report.jsonl")
+        self.work_dir(task).join(REPORT_FILE)
+    }
+
+    /// Beside a working directory that outlives its run.
+    pub(crate) fn kept_mark(&self, task: u128) -> PathBuf {
+        self.work_dir(task).with_extension(KEPT)
+    }
+
+    /// What was collected of a task, spread as the logs are.
+    pub fn artifacts_dir(&self, task: u128) -> PathBuf {
+        self.data_dir.join("artifacts").join(spread(task)).join(task_text(task))
+    }
+
+    /// What is being collected.
+    pub(crate) fn artifacts_draft(&self, task: u128) -> PathBuf {
+        self.artifacts_dir(task).with_extension("new")
+    }
+
+    pub fn uploads(&self) -> Uploads {
+        Uploads::at(self.data_dir.join("uploads"))
     }
 
     /// What the supervisors of attempts need and leave behind, a directory for each.
@@ -54,22 +82,30 @@ impl Places {
         self.running_root().join(format!("task_{}.json", task_text(task)))
     }
 
-    /// Spread by the last two digits: the first ones are a time, and would put a whole day in one directory.
     pub fn log_file(&self, task: u128, attempt: u32) -> PathBuf {
-        let folder = format!("{:02x}", task & 0xff);
-        self.data_dir.join("logs").join(folder).join(format!("{}.{attempt}.log", task_text(task)))
+        self.data_dir.join("logs").join(spread(task)).join(format!("{}.{attempt}.log", task_text(task)))
     }
 
-    /// Deletes the logs of attempts 1 to `attempts`; for retention. A log that was never written is no error.
-    pub fn remove_logs(&self, task: u128, attempts: u32) -> io::Result<()> {
-        for attempt in 1..=attempts {
-            match std::fs::remove_file(self.log_file(task, attempt)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
+    /// How an attempt ended, once that is known to those who decide.
+    pub fn exit_file(&self, task: u128, attempt: u32) -> PathBuf {
+        self.log_file(task, attempt).with_extension("exit.json")
     }
+
+    /// Deletes what is kept of one attempt, for retention. False when nothing of it was there.
+    pub fn remove_attempt(&self, task: u128, attempt: u32) -> bool {
+        let files = [self.log_file(task, attempt), self.exit_file(task, attempt)];
+        files.map(|file| std::fs::remove_file(file).is_ok()).contains(&true)
+    }
+}
+
+/// By the last two digits: the first ones are a time, and would put a whole day in one directory.
+fn spread(task: u128) -> String {
+    format!("{:02x}", task & 0xff)
+}
+
+/// Is this a working directory that outlives its run?
+pub(crate) fn is_kept(work_dir: &Path) -> bool {
+    work_dir.with_extension(KEPT).exists()
 }
 
 /// Creates a directory, and those above it, that only this user can enter.

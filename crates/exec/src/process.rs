@@ -13,9 +13,9 @@
 //! process that left the group (`setsid`) is found by the `RUNYARD_WORKDIR` in its environment, at every end: it may have
 //! closed its output, so nothing else would tell of it.
 //!
-//! Each task has a working directory `<data>/work/<task id>`, empty at the start of an attempt and removed with
-//! everything in it at the end. A `cwd` of the payload is used as it is and never touched; the working directory is
-//! there beside it.
+//! Each task has a working directory `<data>/work/<task id>`, which is ready when a run begins and is dealt with when it
+//! has ended, see [`crate::workspace`]. A `cwd` of the payload is used as it is and never touched; the working directory
+//! is there beside it.
 //!
 //! A process with `input: true` keeps its standard input open: lines are written to it as they are handed over. They are
 //! one branch of the watch, so a process that does not read holds up nothing but them. When a stop is asked the input
@@ -28,6 +28,7 @@ mod exit;
 mod group;
 mod launch;
 mod leftovers;
+mod pace;
 mod proc_table;
 mod report;
 mod rlimits;
@@ -36,7 +37,7 @@ mod stdin;
 pub mod supervise;
 mod system;
 mod tail;
-mod task_file;
+pub(crate) mod task_file;
 mod tree;
 
 pub use cgroup::kill_group;
@@ -51,7 +52,7 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::input::Input;
@@ -62,13 +63,12 @@ use crate::payload::ProcessPayload;
 use crate::places::Places;
 use group::{Group, LeaderExit};
 use launch::{Launched, Launcher, Plan};
+use pace::{Look, Pace};
 use report::ReportTail;
 use stdin::Feed;
 use supervise::lease::LeaseFile;
 use tail::Tail;
 
-/// How often the report file is read and an unfinished line is shown.
-const POLL: Duration = Duration::from_millis(250);
 /// How long output may stay open after everything that is known of the run is dead.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 const CHUNK_BYTES: usize = 32 * 1024;
@@ -83,6 +83,14 @@ pub(crate) struct Ended {
     pub outcome: Outcome,
     /// Of the command; `None` when it never started, or its status is lost.
     pub status: Option<ExitStatus>,
+    /// Of its limits, what could not be kept.
+    pub not_enforced: Vec<String>,
+}
+
+impl Ended {
+    fn unstarted(outcome: Outcome) -> Ended {
+        Ended { outcome, status: None, not_enforced: Vec::new() }
+    }
 }
 
 impl Processes {
@@ -117,11 +125,10 @@ impl Processes {
         signs: &dyn Signs,
     ) -> Ended {
         if stop.is_cancelled() {
-            return Ended { outcome: Outcome::Stopped, status: None };
+            return Ended::unstarted(Outcome::Stopped);
         }
         let ended = self.run_to_end(job, lease, input, stop, signs).await;
-        self.tidy(job.task).await;
-        ended.unwrap_or_else(|failure| Ended { outcome: failure.into(), status: None })
+        ended.unwrap_or_else(|failure| Ended::unstarted(failure.into()))
     }
 
     async fn run_to_end(
@@ -134,8 +141,9 @@ impl Processes {
     ) -> Result<Ended, Failure> {
         let payload = ProcessPayload::parse(job.payload.as_deref())?;
         let (stdin, unsaid) = (payload.stdin.clone(), payload.unsaid);
-        let mut launched = self.launcher.launch(Plan::new(&self.places, job, payload)).await?;
-        lease.command_started(launched.group.pid());
+        let mut launched = self.launcher.launch(Plan::new(&self.places, job, payload)?).await?;
+        let not_enforced = std::mem::take(&mut launched.not_enforced);
+        lease.command_started(launched.group.pid(), &not_enforced);
         // Dropping what was launched kills it.
         let unwatched = |error| Failure::worker(format!("the process cannot be watched: {error}"));
         let feed = Feed::new(launched.stdin.take(), stdin, input).map_err(unwatched)?;
@@ -143,21 +151,10 @@ impl Processes {
         if let Some(field) = unsaid {
             run.log.note(&format!("payload.{field} is not handed over, because stdin is given beside it"));
         }
+        not_enforced.iter().for_each(|sentence| run.log.note(sentence));
         let ending = run.watch(feed, job.grace, stop).await;
         let status = run.end(&self.places, job.task).await;
-        Ok(Ended { status: status.as_ref().ok().copied(), outcome: run.outcome(ending, status) })
-    }
-
-    /// Removes what only mattered while the process ran.
-    async fn tidy(&self, task: u128) {
-        let work_dir = self.places.work_dir(task);
-        let removed = tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&work_dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %work_dir.display(), %error, "a working directory cannot be removed");
-            }
-            _ => {}
-        });
-        let _ = removed.await;
+        Ok(Ended { status: status.as_ref().ok().copied(), outcome: run.outcome(ending, status), not_enforced })
     }
 }
 
@@ -193,6 +190,7 @@ enum Ending {
 
 struct Run<'a> {
     signs: &'a dyn Signs,
+    watch_silence: bool,
     group: Group,
     leader_exit: LeaderExit,
     stdout: Output,
@@ -212,11 +210,11 @@ struct Output {
 
 impl<'a> Run<'a> {
     fn new(places: &Places, job: &Job, signs: &'a dyn Signs, launched: Launched) -> io::Result<Run<'a>> {
-        let Launched { group, stdin: _, stdout, stderr, not_enforced } = launched;
-        let mut log = LogWriter::new(places.log_file(job.task, job.attempt), job.output_bytes_max);
-        not_enforced.iter().for_each(|sentence| log.note(sentence));
+        let Launched { group, stdin: _, stdout, stderr, not_enforced: _ } = launched;
+        let log = LogWriter::new(places.log_file(job.task, job.attempt), job.output_bytes_max);
         Ok(Run {
             signs,
+            watch_silence: job.watch_silence,
             leader_exit: LeaderExit::of(&group),
             group,
             stdout: Output::new(Stream::Stdout, pipe::Receiver::from_owned_fd(stdout)?),
@@ -229,8 +227,7 @@ impl<'a> Run<'a> {
     /// Until the process ends of itself, or has been brought to its end.
     async fn watch(&mut self, feed: Feed, grace: Duration, stop: &CancellationToken) -> Ending {
         let mut phase = Phase::Running;
-        let mut poll = tokio::time::interval(POLL);
-        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut pace = Pace::new(Instant::now(), self.watch_silence);
         let feed = feed.run(stop, self.signs);
         tokio::pin!(feed);
         let mut is_fed = false;
@@ -254,19 +251,31 @@ impl<'a> Run<'a> {
                     self.group.kill();
                     phase = Phase::Killed;
                 }
-                () = self.stdout.fill(), if self.stdout.is_open => store(&mut self.stdout, &mut self.log, self.signs),
-                () = self.stderr.fill(), if self.stderr.is_open => store(&mut self.stderr, &mut self.log, self.signs),
+                () = self.stdout.fill(), if self.stdout.is_open => {
+                    store(&mut self.stdout, &mut self.log, self.signs);
+                    pace.hurry(Instant::now());
+                }
+                () = self.stderr.fill(), if self.stderr.is_open => {
+                    store(&mut self.stderr, &mut self.log, self.signs);
+                    pace.hurry(Instant::now());
+                }
                 () = &mut feed, if !is_fed => is_fed = true,
-                _ = poll.tick() => self.poll(),
+                () = tokio::time::sleep_until(pace.at()) => {
+                    let look = self.look();
+                    pace.looked(Instant::now(), look);
+                }
             }
         }
     }
 
-    fn poll(&mut self) {
+    /// At what nobody tells: an output without a line end, the report, orphans that have ended.
+    fn look(&mut self) -> Look {
+        let log_bytes = self.log.file_bytes();
         self.log.flush();
         self.signs.log_grew(self.log.file_bytes());
-        self.report.poll(self.signs, &mut self.log);
+        let reported = self.report.poll(self.signs, &mut self.log);
         self.group.reap_orphans();
+        if reported == Look::News || self.log.file_bytes() != log_bytes { Look::News } else { Look::Nothing }
     }
 
     /// Kills what is left, makes sure that it is dead, and reads what it still had to say.

@@ -233,7 +233,14 @@ impl Handle {
         inbox.submits.clear();
         inbox.n_items = 0;
         let is_asked = |event: &Event| {
-            matches!(event, Event::Cancel { .. } | Event::Change { .. } | Event::Explain { .. } | Event::Session { .. })
+            matches!(
+                event,
+                Event::Cancel { .. }
+                    | Event::Change { .. }
+                    | Event::Heartbeat { .. }
+                    | Event::Explain { .. }
+                    | Event::Session { .. }
+            )
         };
         inbox.control.retain(|event| !is_asked(event));
         inbox.answers.clear();

@@ -8,6 +8,9 @@
 
 mod serve;
 mod server;
+pub mod tick;
+
+mod ground;
 
 mod app;
 mod intake;
@@ -19,6 +22,7 @@ mod clock;
 pub mod handle;
 mod observe;
 pub mod scheduler;
+mod uploads;
 mod waiters;
 
 pub mod access;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use runyard_core::event::Happening;
 use runyard_core::ids::TaskId;
-use runyard_exec::Places;
+use runyard_exec::{Places, workspace};
 
 use crate::metrics::Metrics;
 use crate::scheduler::Observer;
@@ -23,16 +23,16 @@ pub struct Observers {
 }
 
 impl Observers {
-    /// Logs are deleted on a thread of their own, which ends with this observer.
+    /// Files are deleted on a thread of their own, which ends with this observer.
     pub fn new(metrics: Arc<Metrics>, waiters: Arc<Waiters>, data_dir: &Path) -> std::io::Result<Observers> {
         let places = Places::new(data_dir)?;
         let (gone, tasks) = mpsc::channel::<Vec<TaskId>>();
         let clean = move || {
             for task in tasks.iter().flatten() {
-                remove_logs(&places, task);
+                remove_files(&places, task);
             }
         };
-        std::thread::Builder::new().name("log-cleaner".into()).spawn(clean)?;
+        std::thread::Builder::new().name("file-cleaner".into()).spawn(clean)?;
         Ok(Observers { metrics, waiters, gone })
     }
 }
@@ -56,12 +56,20 @@ impl Observer for Observers {
     }
 }
 
+/// Everything on disk that a task leaves behind it: what it printed, what was collected of it, what was kept.
+pub(crate) fn remove_files(places: &Places, task: TaskId) {
+    if let Err(error) = workspace::remove_files(places, task.0) {
+        tracing::warn!(task = runyard_exec::job::task_text(task.0), %error, "files of a deleted task cannot be removed");
+    }
+    remove_logs(places, task);
+}
+
 fn remove_logs(places: &Places, task: TaskId) {
     let (mut attempt, mut misses) = (1, 0);
     while misses <= MISSES_MAX {
-        match std::fs::remove_file(places.log_file(task.0, attempt)) {
-            Ok(()) => misses = 0,
-            Err(_) => misses += 1,
+        match places.remove_attempt(task.0, attempt) {
+            true => misses = 0,
+            false => misses += 1,
         }
         attempt += 1;
     }
@@ -72,10 +80,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_logs_of_all_attempts_go() {
+    fn the_logs_and_exit_records_of_all_attempts_go() {
         let dir = tempfile::tempdir().expect("a directory");
         let places = Places::new(dir.path()).expect("places");
-        let path = |attempt| places.log_file(7, attempt);
+        let path = |attempt| match attempt {
+            4 => places.exit_file(7, attempt),
+            attempt => places.log_file(7, attempt),
+        };
         for attempt in [1, 4, 12] {
             std::fs::create_dir_all(path(attempt).parent().expect("a folder")).expect("made");
             std::fs::write(path(attempt), "x").expect("written");

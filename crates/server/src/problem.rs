@@ -50,6 +50,10 @@ pub enum Error {
     Terminal(Phase),
     #[error("the task is {}: only an ended task can be retried", .0.as_str())]
     StillLive(Phase),
+    #[error("the task is {}: only what runs has a heartbeat", .0.as_str())]
+    NotRunning(Phase),
+    #[error("the task is being stopped")]
+    Stopping,
     #[error("the task was rejected at its submit, so no payload was kept that could be submitted again")]
     NoPayload,
     #[error("the change was refused")]
@@ -160,6 +164,9 @@ pub fn problem(error: &Error) -> Problem {
         Error::Unavailable(Unavailable::Stopped) => plain(503, "stopping", detail),
         Error::Terminal(phase) => with(plain(409, "already_terminal", detail), [("state", json!(phase.as_str()))]),
         Error::StillLive(phase) => with(plain(409, "still_live", detail), [("state", json!(phase.as_str()))]),
+        Error::NotRunning(phase) => with(plain(409, "not_running", detail), [("state", json!(phase.as_str()))]),
+        // It still holds its place, but nothing it says counts any more.
+        Error::Stopping => plain(409, "task_stopping", detail),
         Error::NoPayload => plain(409, "no_payload", detail),
         Error::Change(refusal) => change_problem(refusal),
         Error::Config(error) => {
@@ -309,6 +316,8 @@ mod tests {
             (Error::Unavailable(Unavailable::Busy), 503, "busy"),
             (Error::Unavailable(Unavailable::Recovering), 503, "recovering"),
             (Error::Terminal(Phase::Completed), 409, "already_terminal"),
+            (Error::NotRunning(Phase::Queued), 409, "not_running"),
+            (Error::Stopping, 409, "task_stopping"),
             (Error::Change(ChangeRefusal::Started(Phase::Running)), 409, "already_started"),
             (Error::Key(KeyError::LastAdmin), 409, "last_admin_key"),
         ];

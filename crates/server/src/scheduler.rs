@@ -9,27 +9,31 @@
 //! Crash-only: when a tick fails, everything memory believed is dropped and read again; whoever waited for an answer is
 //! told that the outcome is unknown; the worker presents what it holds and repeats the ends that were not acknowledged.
 
+mod embedded;
+mod hands;
+
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use runyard_core::event::{Admit, Answer, Command, Event, Happening, Report, Rest, Start, WorkerSpec};
+use runyard_core::event::{Admit, Event, Happening, Rest, WorkerSpec};
 use runyard_core::flow::Resources;
-use runyard_core::ids::{TaskId, Ticket, WorkerId};
-use runyard_core::name::Name;
+use runyard_core::ids::{TaskId, Ticket};
 use runyard_core::now::Now;
 use runyard_exec::Kind;
 use runyard_exec::process::supervise::SupervisorProgram;
 use runyard_store::store::{Purge, Store};
 use runyard_store::yard::{Ticked, Yard};
-use runyard_worker::{Worker, WorkerOptions};
+use runyard_worker::{ProcessDefaultsNow, Worker, WorkerOptions};
 use tokio::sync::watch;
 
 use crate::clock::{Clock, wall_ms};
 use crate::handle::{Commit, Handle};
+pub(crate) use embedded::{Offer, known_worker_id, worker_id, worker_spec};
+pub(crate) use hands::{Hands, Told, carry_out, end};
 
 /// Events handled in one tick; what is left waits for the next, which follows at once.
 const EVENTS_PER_TICK: usize = 2048;
@@ -59,6 +63,7 @@ pub struct SchedulerOptions {
     pub data_dir: PathBuf,
     pub grace_ms: u64,
     pub supervisor: Option<SupervisorProgram>,
+    pub process_defaults: ProcessDefaultsNow,
     pub capacity: Resources,
     pub observer: Box<dyn Observer>,
 }
@@ -93,15 +98,18 @@ impl Scheduler {
             data_dir: options.data_dir.clone(),
             grace_ms: options.grace_ms,
             supervisor: options.supervisor,
+            process_defaults: options.process_defaults,
             runtime: tokio::runtime::Handle::current(),
         };
         let worker = Worker::new(worker_options, move |events: Vec<Event>| link.tell(events))?;
+        let keeps: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| worker.keeps(*kind)).collect();
+        let spec = worker_spec(id, &Offer { kinds: &Kind::ALL, keeps: &keeps, capacity: &options.capacity });
         let (n_held_sender, n_held) = watch::channel(0);
         let grace = Duration::from_millis(options.grace_ms);
         let thread = Loop {
             handle: handle.clone(),
             worker: worker.clone(),
-            spec: worker_spec(&worker, &options.capacity),
+            spec,
             purge: options.purge,
             observer: options.observer,
             n_held: n_held_sender,
@@ -266,8 +274,7 @@ impl Loop {
     fn tick(&mut self, yard: &mut Yard, clock: &Clock, events: &mut Vec<Event>) -> bool {
         let n_events = events.len();
         let tickets: Vec<Ticket> = events.iter().filter_map(ticket).collect();
-        let ends: Vec<(TaskId, u32)> = events.iter().filter_map(end).collect();
-        let inputs: Vec<(TaskId, u32, TaskId)> = events.iter().filter_map(taken_input).collect();
+        let told = Told::by(events);
         let began = Instant::now();
         match caught(|| yard.tick(clock.now(), events)) {
             Ok(ticked) => {
@@ -276,12 +283,11 @@ impl Loop {
                 if self.alone.is_empty() {
                     self.n_failed = 0;
                 }
-                self.worker.acknowledge_inputs(inputs);
-                self.worker.acknowledge_all(ends);
+                self.worker.acknowledge_told(told);
                 let again = ticked.again;
+                // Before the answers: who hears that a stop was handled counts on it.
+                self.tell_held(yard);
                 self.let_out(ticked, n_events, took);
-                let n_held = yard.core().n_held_unkept();
-                self.n_held.send_if_modified(|n| std::mem::replace(n, n_held) != n_held);
                 again
             }
             Err(reason) => {
@@ -294,31 +300,17 @@ impl Loop {
         }
     }
 
-    fn let_out(&self, ticked: Ticked, n_events: usize, took: Duration) {
-        let mut starts = Vec::new();
-        let mut answers: Vec<(Ticket, Answer)> = Vec::new();
-        for command in ticked.commands {
-            match command {
-                Command::Start(start) => starts.push(start),
-                Command::Answer { ticket, answer } => answers.push((ticket, answer)),
-                // Order counts: a stop may be meant for a start of the same tick.
-                Command::Stop { task, attempt, token, stop, .. } => {
-                    self.start(&mut starts);
-                    self.worker.stop(task, attempt, token, stop);
-                }
-                Command::Input { task, attempt, token, message, spec: Some(spec), .. } => {
-                    self.start(&mut starts);
-                    self.worker.input(task, attempt, token, message, spec);
-                }
-                // Its row is gone, so there is nothing to hand over.
-                Command::Input { .. } => {}
-                Command::Revoke { task, attempt, .. } => {
-                    self.start(&mut starts);
-                    self.worker.revoke(task, attempt);
-                }
-            }
+    /// They are counted one by one, so only when somebody waits for them.
+    fn tell_held(&self, yard: &Yard) {
+        if yard.core().admission() == Admit::Open {
+            return;
         }
-        self.start(&mut starts);
+        let n_held = yard.core().n_held_unkept();
+        self.n_held.send_if_modified(|n| std::mem::replace(n, n_held) != n_held);
+    }
+
+    fn let_out(&self, ticked: Ticked, n_events: usize, took: Duration) {
+        let answers = carry_out(&self.worker, ticked.commands);
         if ticked.commit.is_some() {
             self.observer.committed(&ticked.happenings, n_events, took);
         }
@@ -326,12 +318,6 @@ impl Loop {
             self.handle.publish(Commit { seq, happenings: ticked.happenings });
         }
         self.handle.answer(answers);
-    }
-
-    fn start(&self, starts: &mut Vec<Start>) {
-        if !starts.is_empty() {
-            self.worker.start(std::mem::take(starts));
-        }
     }
 
     fn recover(&mut self, yard: &mut Yard, clock: &Clock) {
@@ -359,9 +345,8 @@ impl Loop {
         self.handle.set_serving();
     }
 
-    /// The embedded worker presents itself as any other does: what it holds goes on, what it does not is lost.
     fn join(&mut self) {
-        let joined = Event::WorkerJoined { worker: self.spec.clone(), held: self.worker.held() };
+        let joined = self.worker.arrival(&self.spec);
         let repeated = self.worker.unacknowledged();
         if self.n_failed < 2 {
             self.alone = Alone::default();
@@ -396,7 +381,7 @@ impl Loop {
 }
 
 /// An error, or a panic, as one line: after either nothing that memory believed counts any more.
-fn caught<T>(work: impl FnOnce() -> runyard_store::store::Result<T>) -> Result<T, String> {
+pub(crate) fn caught<T>(work: impl FnOnce() -> runyard_store::store::Result<T>) -> Result<T, String> {
     match std::panic::catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => {
@@ -421,57 +406,12 @@ fn ticket(event: &Event) -> Option<Ticket> {
         Event::Submit(submission) => Some(submission.ticket),
         Event::Cancel { ticket, .. }
         | Event::Change { ticket, .. }
+        | Event::Heartbeat { ticket, .. }
         | Event::Explain { ticket, .. }
         | Event::Session { ticket, .. } => Some(*ticket),
         Event::Configure { ticket, .. } | Event::Remember { ticket, .. } | Event::Admit { ticket, .. } => *ticket,
         _ => None,
     }
-}
-
-/// The attempt whose end this event reports.
-fn end(event: &Event) -> Option<(TaskId, u32)> {
-    match event {
-        Event::Report { report: Report::Started | Report::Alive | Report::InputTaken { .. }, .. } => None,
-        Event::Report { task, attempt, .. } => Some((*task, *attempt)),
-        _ => None,
-    }
-}
-
-/// The attempt that has taken a message, and the message.
-fn taken_input(event: &Event) -> Option<(TaskId, u32, TaskId)> {
-    match event {
-        Event::Report { task, attempt, report: Report::InputTaken { message }, .. } => {
-            Some((*task, *attempt, *message))
-        }
-        _ => None,
-    }
-}
-
-fn worker_spec(worker: &Worker, capacity: &Resources) -> WorkerSpec {
-    let names = |kinds: &[Kind]| kinds.iter().map(|kind| Name::new(kind.as_str())).collect();
-    let keeps: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| worker.keeps(*kind)).collect();
-    WorkerSpec {
-        id: worker.id(),
-        name: Name::new("embedded"),
-        kinds: names(&Kind::ALL),
-        keeps: names(&keeps),
-        capacity: capacity.clone(),
-        parallel_max: None,
-        labels: Vec::new(),
-        embedded: true,
-    }
-}
-
-/// The worker keeps its id over restarts, so that it can claim its old leases.
-fn worker_id(data_dir: &Path) -> Result<WorkerId, Error> {
-    let path = data_dir.join("worker.id");
-    let known = std::fs::read_to_string(&path).ok().and_then(|text| u128::from_str_radix(text.trim(), 16).ok());
-    if let Some(id) = known {
-        return Ok(WorkerId(id));
-    }
-    let id = crate::clock::new_id();
-    std::fs::write(&path, format!("{id:032x}\n")).map_err(|source| Error::WorkerId { path, source })?;
-    Ok(WorkerId(id))
 }
 
 #[cfg(test)]

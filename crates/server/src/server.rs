@@ -10,10 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::serve::ListenerExt;
-use runyard_core::flow::Resources;
-use runyard_exec::process::supervise::SupervisorProgram;
-use runyard_store::sqlite::{self, SqliteStore};
-use runyard_store::store::{self, Reader, Store};
+use runyard_store::sqlite::SqliteStore;
+use runyard_store::store::{self, Reader, Store, User};
 use runyard_wire::Id;
 use serde_json::{Map, Value};
 use tokio::net::TcpListener;
@@ -23,13 +21,15 @@ use tokio_util::sync::CancellationToken;
 use crate::access::{self, ADMIN_KEY_FILE, KeyError, KeyRing, NewKey, Scope, write_key_file};
 use crate::app::{App, KeyMode, Keys, remember};
 use crate::clock;
-use crate::config::{self, Durability, Live, PATCH_SETTING, Sources, to_core, to_purge, watch_file};
+use crate::config::{self, Live, Sources, to_core, to_process_defaults, to_purge, watch_file};
+use crate::ground::{self, capacity, data_dir, open_store, with_patch};
 use crate::handle::{Handle, Readiness};
 use crate::logging;
 use crate::metrics::Metrics;
 use crate::observe::Observers;
 use crate::routes;
 use crate::scheduler::{self, Scheduler, SchedulerOptions};
+use crate::uploads;
 use crate::waiters::Waiters;
 
 pub const STORE_FILE: &str = "runyard.db";
@@ -139,7 +139,9 @@ impl Server {
         if options.no_auth && !addr.ip().is_loopback() {
             return Err(Error::NoAuthInPublic { listen: addr });
         }
-        let store = open_store(&data_dir, fixed.current().config.store.durability).await?;
+        let store = open_store(&data_dir, fixed.current().config.store.durability, User::Server).await?;
+        // The store's lock is held: nobody else is at work here.
+        uploads::clear_parts(&data_dir);
         let reader = store.reader();
         let live = Arc::new(with_patch(sources, &*reader, &data_dir, fixed)?);
         let handle = Handle::new(reader.clone());
@@ -222,48 +224,11 @@ impl Drop for Server {
     }
 }
 
-fn data_dir(path: &Path) -> Result<PathBuf, Error> {
-    use std::os::unix::fs::DirBuilderExt;
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.and_then(|()| path.canonicalize()).map_err(|source| Error::Data { path: path.to_owned(), source })
-}
-
 async fn listen(listen: &str) -> Result<(TcpListener, SocketAddr), Error> {
     let refused = |source| Error::Listen { listen: listen.to_owned(), source };
     let listener = TcpListener::bind(listen).await.map_err(refused)?;
     let addr = listener.local_addr().map_err(refused)?;
     Ok((listener, addr))
-}
-
-async fn open_store(data_dir: &Path, durability: Durability) -> Result<SqliteStore, Error> {
-    let path = data_dir.join(STORE_FILE);
-    let durability = match durability {
-        Durability::Full => sqlite::Durability::Full,
-        Durability::Normal => sqlite::Durability::Normal,
-    };
-    let options = sqlite::Options { durability, ..sqlite::Options::default() };
-    let data_dir = data_dir.to_owned();
-    let opened = tokio::task::spawn_blocking(move || SqliteStore::open(&path, options)).await;
-    opened.map_err(|_| Error::Thread)?.map_err(|source| Error::Store { path: data_dir, source })
-}
-
-/// The stored patch is laid over what was read. One that no longer fits (a file changed below it) is left out with a
-/// warning: a server that does not start cannot be patched back.
-fn with_patch(sources: Sources, reader: &dyn Reader, data_dir: &Path, without: Live) -> Result<Live, Error> {
-    let stored = reader.setting(PATCH_SETTING).map_err(|source| Error::Store { path: data_dir.to_owned(), source })?;
-    let Some(stored) = stored else { return Ok(without) };
-    let patched = serde_json::from_slice(&stored).ok().map(|patch| Live::load(sources, patch));
-    match patched {
-        Some(Ok(live)) => Ok(live),
-        Some(Err(error)) => {
-            tracing::warn!(target: "runyard::config", "the stored patch is left out, it does not fit any more: {error}");
-            Ok(without)
-        }
-        None => {
-            tracing::warn!(target: "runyard::config", "the stored patch is left out: it is no JSON object");
-            Ok(without)
-        }
-    }
 }
 
 /// The stored keys, with an admin key made where there is none.
@@ -312,14 +277,15 @@ async fn spawn_scheduler(
 ) -> Result<Scheduler, Error> {
     let merged = live.current();
     let config = &merged.config;
-    let purge_from = live.clone();
+    let (purge_from, defaults_from) = (live.clone(), live.clone());
     let options = SchedulerOptions {
         store: Box::new(store),
         config: Arc::new(to_core(config)),
         purge: Box::new(move || to_purge(&purge_from.current().config)),
         data_dir: data_dir.to_owned(),
         grace_ms: config.worker.grace_ms.0,
-        supervisor: supervisor.map(|program| SupervisorProgram { program, heartbeat_ms: config.worker.heartbeat_ms.0 }),
+        process_defaults: Arc::new(move || to_process_defaults(&defaults_from.current().config)),
+        supervisor: supervisor.map(|program| ground::supervisor(program, config)),
         capacity: capacity(&config.worker),
         observer: Box::new(observers),
     };
@@ -327,21 +293,6 @@ async fn spawn_scheduler(
     // It looks for the processes of an earlier run, and waits for those to die that nobody answers for.
     let spawned = tokio::task::spawn_blocking(move || Scheduler::spawn(options, handle)).await;
     Ok(spawned.map_err(|_| Error::Thread)??)
-}
-
-fn capacity(worker: &config::Worker) -> Resources {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-    // Agents' work mostly waits, so a core takes four.
-    let cpu = worker.cpu.unwrap_or(4.0 * cores);
-    Resources { cpu_milli: (cpu * 1000.0) as u32, ram_mb: worker.ram_mb.unwrap_or_else(ram_mb), named: Vec::new() }
-}
-
-/// All of the machine's memory; a machine that does not say gets a modest guess.
-fn ram_mb() -> u32 {
-    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
-    let kib = total.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
-    kib.and_then(|kib| u32::try_from(kib / 1024).ok()).unwrap_or(4096)
 }
 
 async fn serve_http(listener: TcpListener, app: Arc<App>, close: CancellationToken) -> io::Result<()> {
@@ -355,6 +306,7 @@ async fn serve_http(listener: TcpListener, app: Arc<App>, close: CancellationTok
 
 fn spawn_watchers(app: &Arc<App>) {
     tokio::spawn(watch_file(app.config.clone(), app.handle.clone(), app.stop.clone()));
+    tokio::spawn(uploads::sweep(app.clone()));
     logging::spawn_task_log(app.handle.commits());
 }
 

@@ -8,11 +8,12 @@ use runyard_core::name::Name;
 use runyard_core::task::{Class, OnDependencyFailure, Phase, Retry, Stop, Task, Tier};
 use runyard_core::trail::{Step, StepKind};
 use runyard_exec::Kind;
+use runyard_exec::process::supervise::{ExitFacts, run_facts};
 use runyard_store::store::TaskDoc;
 use runyard_wire as wire;
 use runyard_wire::{
-    ErrorView, EventView, ExplainView, GateView, Id, Json, PlaceInLine, RetrySpec, StepView, StoredSpec, TaskSpec,
-    TaskStatus, TaskView, Timestamp,
+    ErrorView, EventView, ExitView, ExplainView, GateView, Id, Json, PlaceInLine, RetrySpec, StepView, StoredSpec,
+    TaskSpec, TaskStatus, TaskView, Timestamp,
 };
 use serde_json::json;
 
@@ -21,6 +22,7 @@ mod session;
 pub use session::session_view;
 
 use crate::app::App;
+use crate::config::to_process_defaults;
 use crate::problem::Error;
 
 /// What is shown of a task beside its row: the names in its flow, and its session's.
@@ -86,7 +88,8 @@ pub fn task_view(app: &App, task: &Task, labels: Labels, stored: StoredSpec, res
             .map(|error| ErrorView { class: class(error.class), message: error.message.to_string() }),
         execution_ms: task.finished_at.zip(task.started_at).map(|(end, start)| end.saturating_sub(start)),
         progress: progress(app, task),
-        not_enforced: not_enforced(&labels.kind, stored.limits.as_ref()),
+        exit: None,
+        not_enforced: expected_unmet(app, &labels.kind, stored.limits.as_ref()),
         created_at: Timestamp(task.created_at),
         queued_at: task.queued_at.map(Timestamp),
         assigned_at: task.assigned_at.map(Timestamp),
@@ -97,13 +100,44 @@ pub fn task_view(app: &App, task: &Task, labels: Labels, stored: StoredSpec, res
 }
 
 /// Programs run on this machine only, so it is known before they do.
-fn not_enforced(kind: &str, limits: Option<&wire::Limits>) -> Vec<String> {
-    let limits = limits.filter(|_| kind == Kind::Process.as_str()).map(|limits| runyard_exec::Limits {
+fn expected_unmet(app: &App, kind: &str, limits: Option<&wire::Limits>) -> Vec<String> {
+    if kind != Kind::Process.as_str() {
+        return Vec::new();
+    }
+    let own = limits.map_or_else(Default::default, |limits| runyard_exec::Limits {
         cpu: limits.cpu,
         ram_mb: limits.ram_mb,
         pids: limits.pids,
     });
-    limits.map_or_else(Vec::new, |limits| runyard_exec::process::not_enforced(&limits))
+    let configured = to_process_defaults(&app.config.current().config).limits;
+    runyard_exec::process::not_enforced(&own.or(configured))
+}
+
+/// One task, with what its files tell of how it runs or ran.
+pub async fn whole_view(app: &App, doc: TaskDoc) -> Result<TaskView, Error> {
+    let (id, attempt) = (doc.task.id, doc.task.attempt);
+    let mut view = doc_view(app, doc)?;
+    if view.spec.kind == Kind::Process.as_str() && attempt > 0 {
+        let places = app.worker.places().clone();
+        let read = tokio::task::spawn_blocking(move || run_facts(&places, id.0, attempt)).await;
+        let facts = read.map_err(|_| Error::Internal("a read ended without an answer".into()))?;
+        view.status.exit = facts.exit.and_then(exit_view);
+        view.status.not_enforced = facts.not_enforced.unwrap_or(view.status.not_enforced);
+    }
+    Ok(view)
+}
+
+/// A record whose time cannot be read is not one of ours.
+fn exit_view(exit: ExitFacts) -> Option<ExitView> {
+    Some(ExitView {
+        attempt: exit.attempt,
+        exit_code: exit.exit_code,
+        signal: exit.signal,
+        cpu_seconds: exit.cpu_seconds,
+        peak_rss_bytes: exit.peak_rss_bytes,
+        wall_ms: exit.wall_ms,
+        ended_at: exit.ended_at.parse().ok()?,
+    })
 }
 
 fn spec(task: &Task, labels: Labels, stored: StoredSpec) -> TaskSpec {
@@ -153,6 +187,7 @@ pub fn as_first_answered(mut view: TaskView, phase: Phase) -> TaskView {
     status.error = None;
     status.execution_ms = None;
     status.progress = None;
+    status.exit = None;
     status.queued_at = status.queued_at.filter(|_| phase == Phase::Queued);
     status.assigned_at = None;
     status.started_at = None;

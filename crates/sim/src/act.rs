@@ -35,7 +35,8 @@ impl World {
         match self.rng.below(100) {
             0..=44 => self.submit(),
             45..=59 => self.cancel(),
-            60..=71 => self.change(),
+            60..=67 => self.change(),
+            68..=71 => self.heartbeat(),
             72..=79 => self.stale_report(),
             80..=84 if self.rng.chance(30) => self.reconfigure(),
             85 if self.rng.chance(30) => self.admit(),
@@ -100,6 +101,22 @@ impl World {
             let change = generate::change(&mut self.rng, now);
             let ticket = self.ticket();
             self.inbox.push(Event::Change { ticket, task, change });
+        }
+    }
+
+    /// Mostly of what runs.
+    fn heartbeat(&mut self) {
+        let n_held = self.oracle.held.len() as u64;
+        let task = match n_held > 0 && self.rng.chance(80) {
+            true => {
+                let at = self.rng.below(n_held) as usize;
+                self.oracle.held.keys().nth(at).copied()
+            }
+            false => self.some_task(),
+        };
+        if let Some(task) = task {
+            let ticket = self.ticket();
+            self.inbox.push(Event::Heartbeat { ticket, task });
         }
     }
 
@@ -184,6 +201,7 @@ impl World {
             0..=7 => self.tap.fail_next_commit(FailCommit::BeforeApply),
             8..=13 => self.tap.fail_next_commit(FailCommit::AfterApply),
             14..=16 => self.crash(),
+            37..=38 => self.restart(),
             17..=36 => {
                 let at = self.rng.below(self.workers.len() as u64) as usize;
                 let worker = &mut self.workers[at];

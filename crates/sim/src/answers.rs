@@ -138,6 +138,13 @@ impl Oracle {
                 self.promised.insert(*task);
             }
         }
+        for (ticket, (task, expected)) in &forecast.heartbeats {
+            let Some(Answer::Heartbeat(answer)) = answers.get(ticket) else { panic!("{ticket:?} is not answered") };
+            assert!(
+                expected.is_none_or(|expected| *answer == expected),
+                "a heartbeat of {task:?}: {answer:?}, {expected:?}"
+            );
+        }
         for (ticket, (change, expected)) in &forecast.changes {
             let Some(Answer::Change(answer)) = answers.get(ticket) else { panic!("{ticket:?} is not answered") };
             if let Ok(task) = answer {

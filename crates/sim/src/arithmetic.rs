@@ -223,6 +223,7 @@ impl Oracle {
                     let joined = self.workers.get(&worker).is_some_and(|worker| worker.joined);
                     let overdue = since_ms + task.policy.timeout_ms <= now.steady_ms;
                     assert!(!overdue || !joined, "{id:?} runs longer than it may");
+                    assert!(!self.is_silent(task), "{id:?} is silent for longer than it may");
                 }
                 _ => {}
             }

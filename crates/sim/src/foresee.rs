@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::sync::Arc;
 
 use runyard_core::config::Config;
-use runyard_core::event::{Admit, CancelAnswer, Change, ChangeRefusal, Event, Fault, Report, SessionAct, Submission};
+use runyard_core::event::{
+    Admit, CancelAnswer, Change, ChangeRefusal, Event, Fault, HeartbeatAnswer, Report, SessionAct, Submission,
+};
 use runyard_core::ids::{TaskId, Ticket, Token, WorkerId};
 use runyard_core::name::Name;
 use runyard_core::now::Now;
 use runyard_core::session::Context;
-use runyard_core::task::{Class, Delay, Phase, State, Stop, Task};
+use runyard_core::task::{Class, Delay, Lease, Phase, State, Stop, Task};
 
 use crate::oracle::{Oracle, WorkerShadow};
 use crate::quiet::Expected;
@@ -22,6 +24,7 @@ pub struct Forecast {
     pub(crate) tasks: BTreeMap<TaskId, Foreseen>,
     pub(crate) cancels: BTreeMap<Ticket, (TaskId, Option<CancelAnswer>)>,
     pub(crate) changes: BTreeMap<Ticket, (Change, Option<ChangeRefusal>)>,
+    pub(crate) heartbeats: BTreeMap<Ticket, (TaskId, Option<HeartbeatAnswer>)>,
     pub(crate) submissions: Vec<(Submission, Admit)>,
     pub(crate) revokes: Vec<(WorkerId, TaskId, u32)>,
     pub(crate) acts: Vec<(Ticket, Name, SessionAct)>,
@@ -74,9 +77,11 @@ enum End {
 }
 
 impl Foreseen {
-    /// A retry that its deadline may forbid: only the row tells which it was.
-    fn is_vague(&self) -> bool {
+    /// A retry that its deadline may forbid, or a message that was moved, and may have joined its session and ended there:
+    /// only the row tells which it was.
+    pub(crate) fn is_vague(&self) -> bool {
         self.is_unsure
+            || self.is_moved && self.task.member.is_some()
             || self.task.deadline.is_some() && self.fates.iter().any(|(fate, _)| matches!(fate, Fate::Backoff(..)))
     }
 }
@@ -131,6 +136,7 @@ impl Oracle {
                 };
                 forecast.changes.insert(*ticket, (change.clone(), refusal));
             }
+            Event::Heartbeat { ticket, task } => self.foresee_heartbeat(*ticket, *task, forecast),
             Event::WorkerJoined { worker, held } => {
                 let shadow = WorkerShadow {
                     spec: worker.clone(),
@@ -149,6 +155,7 @@ impl Oracle {
                         forecast.revokes.push((worker.id, held.task, held.attempt));
                     }
                 }
+                self.listen_again(worker.id, forecast);
                 if self.admit == Admit::Stopping {
                     self.stop_with_server(worker.id, forecast);
                 }
@@ -267,15 +274,19 @@ impl Oracle {
 
     /// A worker that is there lets go of everything but the kinds that it keeps.
     fn stop_with_server(&self, worker: WorkerId, forecast: &mut Forecast) {
-        let shadow = &self.workers[&worker];
-        if !shadow.joined {
+        if !self.workers[&worker].joined {
             return;
         }
         for (task, _) in self.leases_of(worker, forecast) {
-            if !shadow.spec.keeps.contains(&self.key_of(&self.rows[&task]).shape.kind) {
+            if !self.is_kept(&self.rows[&task]) {
                 self.stop(task, Stop::Shutdown, forecast);
             }
         }
+    }
+
+    fn is_kept(&self, task: &Task) -> bool {
+        let worker = task.state.lease().and_then(|lease| self.workers.get(&lease.worker));
+        worker.is_some_and(|worker| worker.spec.keeps.contains(&self.key_of(task).shape.kind))
     }
 
     /// The first stop fixes what comes after; only a cancel overrides it.
@@ -291,13 +302,15 @@ impl Oracle {
     fn foresee_report(&mut self, worker: WorkerId, id: TaskId, report: &Report, forecast: &mut Forecast) {
         let end = match report {
             Report::Started => {
+                let since_ms = self.now.steady_ms;
                 let foreseen = self.touch(id, forecast).expect("a live lease is in a row");
                 if let State::Assigned(lease) = foreseen.task.state {
-                    foreseen.task.state = State::Running(lease);
+                    foreseen.task.state = State::Running(Lease { since_ms, ..lease });
+                    self.heard_ms.insert(id, since_ms);
                 }
                 return;
             }
-            Report::Alive => return,
+            Report::Alive => return self.note_sign(id),
             Report::InputTaken { message } => return self.foresee_taken(id, *message, forecast),
             Report::Completed { .. } => End::Completed,
             Report::Failed { class, retry_after_ms, fault, .. } => {
@@ -321,7 +334,7 @@ impl Oracle {
         self.end(id, end, forecast);
     }
 
-    fn leases_of(&self, worker: WorkerId, forecast: &Forecast) -> Vec<(TaskId, u32)> {
+    pub(crate) fn leases_of(&self, worker: WorkerId, forecast: &Forecast) -> Vec<(TaskId, u32)> {
         let task = |id| forecast.tasks.get(id).map_or(&self.rows[id], |foreseen| &foreseen.task);
         let held = self.held.keys().map(task);
         let held = held.filter(|task| task.state.lease().is_some_and(|lease| lease.worker == worker));
@@ -353,7 +366,9 @@ impl Oracle {
                 let foreseen = self.touch(id, forecast).expect("a lease is in a row");
                 let own = foreseen.task.stop();
                 let mut fates = Vec::new();
-                for stop in [own, Some(Stop::Timeout), Some(Stop::Deadline), Some(Stop::NotStarted)] {
+                for stop in
+                    [own, Some(Stop::Timeout), Some(Stop::Stalled), Some(Stop::Deadline), Some(Stop::NotStarted)]
+                {
                     if stop == own || (own.is_none() && self.may_stop(&foreseen.task, stop)) {
                         fates.push(self.fate(&foreseen.task, stop, &End::Gone));
                     }
@@ -371,15 +386,14 @@ impl Oracle {
         let Some(lease) = task.state.lease() else { return false };
         match stop {
             Some(Stop::Timeout) => {
-                let stalls = task.policy.stall_ms.is_some();
-                task.phase() == Phase::Running && (stalls || lease.since_ms + task.policy.timeout_ms <= now.steady_ms)
+                task.phase() == Phase::Running && lease.since_ms + task.policy.timeout_ms <= now.steady_ms
             }
-            Some(Stop::Stalled) => task.phase() == Phase::Running && task.policy.stall_ms.is_some(),
+            Some(Stop::Stalled) => self.is_silent(task),
             Some(Stop::Deadline) => task.deadline.is_some_and(|deadline| deadline <= now.wall_ms),
             Some(Stop::NotStarted) => {
                 task.phase() == Phase::Assigned && lease.since_ms + self.config.assign_timeout_ms <= now.steady_ms
             }
-            Some(Stop::Shutdown) => self.admit == Admit::Stopping,
+            Some(Stop::Shutdown) => self.admit == Admit::Stopping && !self.is_kept(task),
             _ => false,
         }
     }

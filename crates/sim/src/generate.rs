@@ -204,7 +204,7 @@ fn worker(rng: &mut Rng, n: u64) -> WorkerSpec {
         id: WorkerId(u128::from(n) + 1),
         name: Name::from(format!("w{n}")),
         kinds,
-        keeps: if embedded { vec![Name::new(KINDS[0])] } else { Vec::new() },
+        keeps: KINDS[..1].iter().filter(|_| embedded || rng.chance(30)).map(|kind| Name::new(kind)).collect(),
         capacity: Resources { cpu_milli, ram_mb: 4096, named: gpu.into_iter().collect() },
         parallel_max: (!embedded && rng.chance(50)).then(|| rng.between(1, 4) as u32),
         labels: if n == 1 { vec![(Name::new("zone"), Name::new("a"))] } else { Vec::new() },

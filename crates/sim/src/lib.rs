@@ -26,6 +26,7 @@ pub mod sessions;
 mod lineup;
 mod quiet;
 mod seats;
+mod signs;
 
 pub mod generate;
 pub mod rng;

@@ -45,6 +45,9 @@ pub struct Oracle {
     /// Start order of the latest attempts.
     pub turns: DetMap<TaskId, u64>,
     n_turns: u64,
+    /// When each running task last gave a sign of life. Absent while nobody listens: after a restart, until its worker
+    /// is back.
+    pub heard_ms: BTreeMap<TaskId, u64>,
     /// Sessions that were stopped or joined while there is still something to do.
     pub unrested: BTreeMap<Name, (BTreeSet<&'static str>, bool)>,
     /// Tasks that were there when their session was stopped.
@@ -125,6 +128,7 @@ impl Oracle {
             gathers_until: DetMap::default(),
             turns: DetMap::default(),
             n_turns: 0,
+            heard_ms: BTreeMap::new(),
             unrested: BTreeMap::new(),
             stopped: BTreeSet::new(),
             is_rested: false,
@@ -153,6 +157,7 @@ impl Oracle {
         self.is_stopping_anew = self.admit == Admit::Stopping;
         self.advance(now);
         self.workers.clear();
+        self.heard_ms.clear();
         // The count of starts begins anew with the core.
         self.n_starts_since_aged = u64::from(u32::MAX);
         for (id, lane) in &mut self.held {

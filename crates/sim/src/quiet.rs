@@ -37,7 +37,9 @@ impl Oracle {
                     }
                 }
                 Event::Session { key, .. } => named.entry(key).or_default().push(event),
-                Event::WorkerSeen { .. } | Event::Report { report: Report::Started | Report::Alive, .. } => {}
+                Event::WorkerSeen { .. }
+                | Event::Heartbeat { .. }
+                | Event::Report { report: Report::Started | Report::Alive, .. } => {}
                 Event::Cancel { task, .. } | Event::Change { task, .. } | Event::Report { task, .. } => {
                     let message = match event {
                         Event::Report { report: Report::InputTaken { message }, .. } => Some(message),

@@ -231,7 +231,8 @@ impl Oracle {
         }
     }
 
-    /// Is the gate of its session closed to this one? `None` where that depends on who leaves the line first.
+    /// Is the gate of its session closed to this one? `None` where that depends on who leaves the line first, or on what only
+    /// the session itself knows.
     pub(crate) fn is_session_closed(&self, task: &Task) -> Option<bool> {
         let Some(key) = self.session_of(task) else { return Some(false) };
         let member = task.member.expect("a member of a session");
@@ -240,6 +241,9 @@ impl Oracle {
         }
         if task.state == State::Waiting(Wait::Seat) {
             return Some(true);
+        }
+        if self.sessions[key].is_unsure {
+            return None;
         }
         let n_free = self.lineup(key, &self.sessions[key].followed).n_free() as usize;
         let others = || self.members(key).filter(|other| other.id != task.id).filter_map(|other| other.member);

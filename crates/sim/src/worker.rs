@@ -14,8 +14,14 @@ pub struct SimWorker {
     pub spec: WorkerSpec,
     pub link: Link,
     runs: BTreeMap<TaskId, Run>,
-    ended: BTreeMap<TaskId, (Held, Report)>,
+    ended: BTreeMap<TaskId, Ended>,
     seen_ms: u64,
+}
+
+struct Ended {
+    lease: Held,
+    is_kept: bool,
+    report: Report,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +44,8 @@ struct Run {
     given_up: bool,
     next: Option<Box<Start>>,
     watch_silence: bool,
+    /// It goes on without the server.
+    is_kept: bool,
     /// Messages it takes in, and when.
     inputs: Vec<(u64, TaskId)>,
 }
@@ -69,6 +77,18 @@ impl SimWorker {
         self.link = Link::Unjoined;
     }
 
+    /// The server died and this worker with it, but not what goes on by itself: its lease and its end are found again.
+    /// Who waited for its end, and what it was to take in, is forgotten.
+    pub fn lose_unkept(&mut self) {
+        self.runs.retain(|_, run| run.is_kept);
+        for run in self.runs.values_mut() {
+            (run.given_up, run.next) = (false, None);
+            run.inputs.clear();
+        }
+        self.ended.retain(|_, ended| ended.is_kept);
+        self.link = Link::Unjoined;
+    }
+
     /// Presents itself with what it holds, and repeats what was not acknowledged.
     pub fn join(&mut self, now_ms: u64, inbox: &mut Vec<Event>) {
         self.link = Link::Up;
@@ -78,11 +98,11 @@ impl SimWorker {
             (true, Some(next)) => Some(lease_of(next)),
             (true, None) => None,
         });
-        let held = running.chain(self.ended.values().map(|(lease, _)| *lease)).collect();
+        let held = running.chain(self.ended.values().map(|ended| ended.lease)).collect();
         inbox.push(Event::WorkerJoined { worker: self.spec.clone(), held });
         let started = self.runs.values().filter(|run| !run.given_up && run.told_started);
         let started = started.map(|run| report(self.spec.id, run.lease, Report::Started));
-        let ended = self.ended.values().map(|(lease, end)| report(self.spec.id, *lease, end.clone()));
+        let ended = self.ended.values().map(|ended| report(self.spec.id, ended.lease, ended.report.clone()));
         inbox.extend(started.chain(ended).collect::<Vec<_>>());
     }
 
@@ -98,7 +118,12 @@ impl SimWorker {
             }
             return;
         }
-        self.runs.insert(start.task, Run::new(now_ms, &start, mood, rng));
+        let run = self.begin(now_ms, &start, mood, rng);
+        self.runs.insert(start.task, run);
+    }
+
+    fn begin(&self, now_ms: u64, start: &Start, mood: Mood, rng: &mut Rng) -> Run {
+        Run { is_kept: self.spec.keeps.contains(&start.kind), ..Run::new(now_ms, start, mood, rng) }
     }
 
     pub fn stop(&mut self, now_ms: u64, lease: Held, rng: &mut Rng, inbox: &mut Vec<Event>) {
@@ -113,8 +138,8 @@ impl SimWorker {
             run.next.take_if(|next| next.attempt == lease.attempt);
         }
         match self.ended.get(&lease.task) {
-            Some((ended, end)) if ended.attempt == lease.attempt => {
-                inbox.push(report(self.spec.id, *ended, end.clone()));
+            Some(ended) if ended.lease.attempt == lease.attempt => {
+                inbox.push(report(self.spec.id, ended.lease, ended.report.clone()));
             }
             _ => inbox.push(report(self.spec.id, lease, Report::Stopped)),
         }
@@ -133,7 +158,7 @@ impl SimWorker {
         if self.link == Link::Silent {
             return;
         }
-        if self.ended.get(&task).is_some_and(|(lease, _)| lease.attempt == attempt) {
+        if self.ended.get(&task).is_some_and(|ended| ended.lease.attempt == attempt) {
             self.ended.remove(&task);
         }
         if let Some(run) = self.runs.get_mut(&task) {
@@ -147,7 +172,7 @@ impl SimWorker {
     }
 
     pub fn acknowledge(&mut self, lease: Held) {
-        if self.ended.get(&lease.task).is_some_and(|(ended, _)| *ended == lease) {
+        if self.ended.get(&lease.task).is_some_and(|ended| ended.lease == lease) {
             self.ended.remove(&lease.task);
         }
     }
@@ -198,13 +223,14 @@ impl SimWorker {
         if !run.given_up {
             let is_stopped = run.stop_ms.is_some_and(|stop_ms| stop_ms < run.end_ms);
             let end = if is_stopped { Report::Stopped } else { run.end };
-            self.ended.insert(task, (run.lease, end.clone()));
+            self.ended.insert(task, Ended { lease: run.lease, is_kept: run.is_kept, report: end.clone() });
             if self.link == Link::Up {
                 inbox.push(report(self.spec.id, run.lease, end));
             }
         }
         if let Some(next) = run.next {
-            self.runs.insert(task, Run::new(now_ms, &next, mood, rng));
+            let run = self.begin(now_ms, &next, mood, rng);
+            self.runs.insert(task, run);
         }
     }
 }
@@ -231,6 +257,7 @@ impl Run {
             given_up: false,
             next: None,
             watch_silence: start.watch_silence,
+            is_kept: false,
             inputs: Vec::new(),
         }
     }

@@ -169,13 +169,25 @@ impl World {
         }
     }
 
-    /// The whole process dies: memory, inbox and the embedded worker are gone.
+    /// The server is stopped and started again, as an upgrade does it: what does not go on without it has time to end.
+    pub fn restart(&mut self) {
+        self.inbox.push(Event::Admit { admit: Admit::Stopping, ticket: None });
+        for _ in 0..STOP_MS / STOP_STEP_MS {
+            self.run();
+            self.pass(STOP_STEP_MS);
+            self.let_workers_work();
+        }
+        self.run();
+        self.crash();
+    }
+
+    /// The whole process dies: memory and inbox are gone, and of the embedded worker all that does not go on by itself.
     pub fn crash(&mut self) {
         self.yard = None;
         self.inbox.clear();
         for worker in &mut self.workers {
             match worker.spec.embedded {
-                true => worker.lose_everything(),
+                true => worker.lose_unkept(),
                 false => worker.link = Link::Unjoined,
             }
         }
@@ -425,6 +437,9 @@ fn fold(digest: u64, text: &str) -> u64 {
     text.bytes().fold(digest, |digest, byte| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3))
 }
 
+/// More than a simulated run takes to stop.
+const STOP_MS: u64 = 600;
+const STOP_STEP_MS: u64 = 100;
 /// A yard that has something to do for longer than this is going in circles.
 const TICKS_AT_ONCE_MAX: u32 = 2000;
 const DRAIN_MS_MAX: u64 = 3 * 3_600_000;

@@ -29,8 +29,8 @@ pub enum Error {
     #[error("the data is of a later version ({found}) than this program knows ({known}); use a newer runyard")]
     TooNew { found: u32, known: u32 },
     /// Another process writes this data.
-    #[error("the data is in use by another runyard (it holds {})", .path.display())]
-    Locked { path: std::path::PathBuf },
+    #[error("the data is in use by {} (it holds {})", by_whom(.holder.as_ref()), .path.display())]
+    Locked { path: std::path::PathBuf, holder: Option<Holder> },
     #[error("{what} is damaged: {detail}")]
     Damaged { what: &'static str, detail: String },
     #[error("{doing}")]
@@ -42,6 +42,40 @@ pub enum Error {
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// Who has a store open for writing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder {
+    pub user: User,
+    pub pid: u32,
+}
+
+/// What it does with the store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum User {
+    /// Keeps it until it is told to stop.
+    #[default]
+    Server,
+    /// Is gone in a moment.
+    Tick,
+}
+
+impl User {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            User::Server => "server",
+            User::Tick => "tick",
+        }
+    }
+
+    pub fn parse(text: &str) -> Option<User> {
+        [User::Server, User::Tick].into_iter().find(|user| user.as_str() == text)
+    }
+}
+
+fn by_whom(holder: Option<&Holder>) -> String {
+    holder.map_or("another runyard".to_owned(), |holder| format!("a {} with pid {}", holder.user.as_str(), holder.pid))
+}
 
 /// One caller: the tick loop. Everything it reads it may trust until its next commit.
 pub trait Store {

@@ -7,8 +7,8 @@ use std::path::Path;
 use runyard_core::event::{ParentEnd, Release};
 use runyard_core::task::{State, Wait};
 use runyard_core::write::WriteSet;
-use runyard_store::sqlite::{Durability, Options, SqliteStore};
-use runyard_store::store::{Error, Filter, Purge, SessionFilter, Store};
+use runyard_store::sqlite::{Durability, Options, SqliteStore, copy_quiet};
+use runyard_store::store::{Error, Filter, Holder, Purge, SessionFilter, Store, User};
 use runyard_store::suite::Harness;
 use runyard_store::suite::fixture::{
     Fixture, KEEP, batch_id, blob, ended, id, in_line, in_state, insert, lease, member, session, session_id, task,
@@ -50,11 +50,52 @@ runyard_store::store_suite!(Sqlite::default());
 #[test]
 fn a_second_store_on_the_same_data_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    let first = open(dir.path());
-    let second = SqliteStore::open(&dir.path().join("runyard.db"), Options::default());
-    assert!(matches!(second, Err(Error::Locked { .. })));
-    drop(first);
+    let path = dir.path().join("runyard.db");
+    for user in [User::Server, User::Tick] {
+        let first = SqliteStore::open(&path, Options { user, ..Options::default() }).unwrap();
+        let Err(error @ Error::Locked { holder, .. }) = &SqliteStore::open(&path, Options::default()) else {
+            panic!("it is in use");
+        };
+        assert_eq!(*holder, Some(Holder { user, pid: std::process::id() }));
+        assert!(error.to_string().contains(&format!("a {} with pid {}", user.as_str(), std::process::id())));
+        drop(first);
+    }
     open(dir.path());
+}
+
+#[test]
+fn a_copy_has_what_was_committed_and_leaves_no_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("runyard.db");
+    let mut fixture = Fixture::new(Box::new(open(dir.path())));
+    fixture.insert([task(0)]);
+    let copied = tempfile::tempdir().unwrap();
+    let copy = copied.path().join("runyard.db");
+    assert!(matches!(copy_quiet(&path, &copy), Err(Error::Locked { .. })), "somebody writes it");
+    drop(fixture);
+    // As a crash leaves it: what was committed last is in the log alone.
+    let crashed = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::new(Box::new(open(crashed.path())));
+    fixture.insert([task(0)]);
+    for name in ["runyard.db", "runyard.db-wal"] {
+        std::fs::copy(crashed.path().join(name), dir.path().join(name)).unwrap();
+    }
+    let listing = || {
+        let entries = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap());
+        let mut files: Vec<_> =
+            entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect();
+        files.sort();
+        files
+    };
+    let before = listing();
+    let quiet = copy_quiet(&path, &copy).unwrap();
+    assert!(matches!(SqliteStore::open(&path, Options::default()), Err(Error::Locked { .. })), "nobody comes between");
+    assert!(listing() == before);
+    drop(quiet);
+    assert_eq!(Fixture::new(Box::new(open(copied.path()))).task(id(0)), task(0));
+    let nothing = tempfile::tempdir().unwrap();
+    copy_quiet(&nothing.path().join("runyard.db"), &nothing.path().join("copy.db")).unwrap();
+    assert_eq!(std::fs::read_dir(nothing.path()).unwrap().count(), 0);
 }
 
 #[test]
@@ -192,6 +233,7 @@ fn the_log_stays_bounded_under_steady_writes() {
         checkpoint_bytes: 256 << 10,
         wal_bytes_reset: 1 << 20,
         wal_bytes_max: 4 << 20,
+        ..Options::default()
     };
     let mut fixture = Fixture::new(Box::new(SqliteStore::open(&path, options).unwrap()));
     let wal = dir.path().join("runyard.db-wal");
@@ -216,6 +258,7 @@ fn a_long_reader_does_not_stop_the_writer() {
         checkpoint_bytes: 64 << 10,
         wal_bytes_reset: 128 << 10,
         wal_bytes_max: 256 << 10,
+        ..Options::default()
     };
     let mut fixture = Fixture::new(Box::new(SqliteStore::open(&path, options).unwrap()));
     fixture.insert([task(0)]);

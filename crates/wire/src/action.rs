@@ -1,4 +1,4 @@
-//! What can be done to a task that is there: list, change, cancel.
+//! What can be done to a task that is there: list, change, keep alive, cancel.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -62,6 +62,20 @@ pub struct CancelAnswer {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
+
+/// A sign of life of a running task; the whole body may be left out.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, remote = "Self")]
+pub struct HeartbeatRequest {
+    /// The part that is done, 0.0 to 1.0. Not given: as it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<f64>,
+    /// What it is doing. Not given: as it was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+object!(HeartbeatRequest);
 
 /// Which tasks to cancel: all that match every field given. At least one field besides `reason` is required.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]

@@ -20,11 +20,14 @@ mod batch;
 mod control;
 mod event;
 mod explain;
+mod file;
 mod problem;
 mod session;
 mod stats;
 
-pub use action::{CancelAnswer, CancelFilter, CancelManyAnswer, CancelRequest, ChangeRequest, ListPage};
+pub use action::{
+    CancelAnswer, CancelFilter, CancelManyAnswer, CancelRequest, ChangeRequest, HeartbeatRequest, ListPage,
+};
 pub use batch::{BatchAnswer, BatchCounts, BatchItem, BatchRequest, BatchState, BatchView};
 pub use control::{
     AgentPut, AgentView, BackupRequest, BackupView, ConfigPatch, ConfigView, DrainRequest, DrainView, HealthView,
@@ -32,6 +35,7 @@ pub use control::{
 };
 pub use event::{EventView, LogLine, LogStream, StepView};
 pub use explain::{ExplainView, GateView, PlaceInLine};
+pub use file::{ArtifactView, ArtifactsView, LeftOutView, UploadView};
 pub use id::{BadId, Id};
 pub use json::Json;
 pub use parse::{ParseError, parse};
@@ -42,7 +46,7 @@ pub use session::{
     SessionSettings, SessionStopAllAnswer, SessionStopAnswer, SessionView,
 };
 pub use stats::{AgentMetrics, Counts, LimitsView, MetricsView, QueueView, StatsView};
-pub use task::{ErrorView, Progress, StoredSpec, TaskRequest, TaskSpec, TaskStatus, TaskView, UsageView};
+pub use task::{ErrorView, ExitView, Progress, StoredSpec, TaskRequest, TaskSpec, TaskStatus, TaskView, UsageView};
 pub use timestamp::{BadTimestamp, Timestamp};
 pub use words::{BatchMode, Class, OnDependencyFailure, Priority, SessionDrop, SessionMode, TaskState};
 

@@ -52,6 +52,7 @@ mod tests {
         assert_eq!(refused::<BatchRequest>(r#"["all",null,null,null,null,null,null,[{"kind":"noop"}]]"#), "");
         assert_eq!(refused::<ChangeRequest>(r#"["high",7,null,null]"#), "");
         assert_eq!(refused::<CancelRequest>(r#"["why"]"#), "");
+        assert_eq!(refused::<HeartbeatRequest>(r#"[0.5,"why"]"#), "");
         assert_eq!(refused::<CancelFilter>(r#"["a",[],null,null,null,null,null]"#), "");
         assert_eq!(refused::<AgentPut>("[1,1,false,null]"), "");
         assert_eq!(refused::<LanePut>("[3,false]"), "");

@@ -273,7 +273,11 @@ pub struct TaskStatus {
     /// How far the running attempt says it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
-    /// Of its limits, what the machine cannot enforce, in sentences for people.
+    /// How the command of its latest attempt ended that has ended; only of a process, and only where one task is shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<ExitView>,
+    /// Of its limits, what the machine cannot enforce, in sentences for people: as the latest attempt found it, or, before
+    /// the first, as it is expected.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_enforced: Vec<String>,
     /// When it was submitted.
@@ -322,6 +326,28 @@ pub struct ErrorView {
     pub class: Class,
     /// For people.
     pub message: String,
+}
+
+/// How a command ended, and what it took.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExitView {
+    /// Of which attempt.
+    pub attempt: u32,
+    /// What it exited with; absent when a signal ended it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// What ended it, such as `SIGKILL`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<String>,
+    /// Of the command and everything it started.
+    pub cpu_seconds: f64,
+    /// Of the largest of its processes.
+    pub peak_rss_bytes: u64,
+    /// How long it ran, in milliseconds.
+    pub wall_ms: u64,
+    /// When it ended.
+    pub ended_at: Timestamp,
 }
 
 /// How far a running attempt says it is.
@@ -458,6 +484,15 @@ mod tests {
             error: Some(ErrorView { class: Class::Task, message: "exit 1".into() }),
             execution_ms: Some(12),
             progress: Some(Progress { fraction: Some(0.5), message: None }),
+            exit: Some(ExitView {
+                attempt: 4,
+                exit_code: None,
+                signal: Some("SIGKILL".into()),
+                cpu_seconds: 0.25,
+                peak_rss_bytes: 4096,
+                wall_ms: 12,
+                ended_at: Timestamp(5),
+            }),
             not_enforced: Vec::new(),
             created_at: Timestamp(1),
             queued_at: Some(Timestamp(2)),

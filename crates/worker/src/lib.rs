@@ -6,16 +6,22 @@
 
 #![forbid(unsafe_code)]
 
+mod defaults;
+mod found;
 mod input;
 mod link;
 mod merge;
+mod rehearsal;
 mod spec;
 mod table;
 mod watch;
 mod worker;
 
+pub use defaults::{ProcessDefaults, ProcessDefaultsNow};
+pub use found::Found;
 pub use link::Link;
 pub use merge::merge as merged_payload;
+pub use rehearsal::Rehearsal;
 pub use runyard_exec::Progress;
 pub use watch::{LogFollow, ProgressEvent};
 pub use worker::{Error, Worker, WorkerOptions};

@@ -11,6 +11,7 @@ use runyard_exec::{Job, Kind, noop};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::defaults::{ProcessDefaults, ProcessDefaultsNow};
 use crate::merge::{input_text, merge};
 
 #[derive(Deserialize)]
@@ -35,7 +36,7 @@ pub(crate) enum Prepared {
     Ended(Report),
 }
 
-pub(crate) fn prepare(start: &Start, grace: Duration) -> Prepared {
+pub(crate) fn prepare(start: &Start, grace: Duration, process_defaults: &ProcessDefaultsNow) -> Prepared {
     let Some(kind) = Kind::parse(&start.kind) else {
         let message = format!("this worker has no executor for kind `{}`", start.kind);
         return Prepared::Ended(broken(Class::Permanent, message));
@@ -47,7 +48,7 @@ pub(crate) fn prepare(start: &Start, grace: Duration) -> Prepared {
         Ok(task) if kind == Kind::Noop && noop::is_empty(task.payload.as_deref()) => {
             Prepared::Ended(Report::Completed { result: None, usage: None })
         }
-        Ok(task) => Prepared::Run(Box::new(job(start, kind, task, grace))),
+        Ok(task) => Prepared::Run(Box::new(job(start, kind, task, grace, process_defaults()))),
         Err(error) => Prepared::Ended(broken(Class::Permanent, format!("the task's spec cannot be read: {error}"))),
     }
 }
@@ -81,7 +82,8 @@ fn payloads<'a>(specs: &[Spec<'a>]) -> Vec<Option<&'a RawValue>> {
     specs.iter().map(|spec| spec.payload).collect()
 }
 
-fn job(start: &Start, kind: Kind, task: Carried, grace: Duration) -> Job {
+fn job(start: &Start, kind: Kind, task: Carried, grace: Duration, defaults: ProcessDefaults) -> Job {
+    let output_bytes = task.output_bytes.or(defaults.output_bytes.filter(|_| kind == Kind::Process));
     Job {
         task: start.task.0,
         attempt: start.attempt,
@@ -93,8 +95,10 @@ fn job(start: &Start, kind: Kind, task: Carried, grace: Duration) -> Job {
         deadline: start.deadline,
         timeout_ms: start.timeout_ms,
         watch_silence: start.watch_silence,
-        output_bytes_max: task.output_bytes.unwrap_or(LOG_BYTES_MAX).min(LOG_BYTES_MAX),
-        limits: task.limits,
+        output_bytes_max: output_bytes.unwrap_or(LOG_BYTES_MAX).min(LOG_BYTES_MAX),
+        limits: task.limits.or(defaults.limits),
+        sandbox: defaults.sandbox,
+        workspace: defaults.workspace,
         grace,
     }
 }

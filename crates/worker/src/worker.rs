@@ -1,5 +1,6 @@
 //! The worker itself.
 
+use std::collections::HashMap;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
@@ -14,13 +15,15 @@ use runyard_core::name::Blob;
 use runyard_core::session::Usage;
 use runyard_core::task::{Class, Stop};
 use runyard_exec::process::LeftoversError;
-use runyard_exec::process::supervise::{EndedRun, SupervisorProgram, Survivor, survey};
-use runyard_exec::{ExecOptions, Executors, Input, Job, Kind, Outcome, Places, Progress, outcome, takes_input};
+use runyard_exec::process::supervise::{EndedRun, SupervisorProgram, Survey, Survivor, survey};
+use runyard_exec::{ExecOptions, Executors, Input, Job, Kind, Outcome, Places, Progress, Signs, outcome, takes_input};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::defaults::ProcessDefaultsNow;
+use crate::found::Found;
 use crate::input::Inbox;
 use crate::link::Link;
 use crate::spec::{Prepared, input_of, prepare};
@@ -40,6 +43,7 @@ pub struct WorkerOptions {
     pub grace_ms: u64,
     /// With one, processes outlive the worker; without, they die with it.
     pub supervisor: Option<SupervisorProgram>,
+    pub process_defaults: ProcessDefaultsNow,
     /// Where the runs live; the worker itself may be called from any thread.
     pub runtime: Handle,
 }
@@ -62,10 +66,12 @@ struct Shared {
     link: Arc<dyn Link>,
     executors: Executors,
     grace: Duration,
+    process_defaults: ProcessDefaultsNow,
     runtime: Handle,
     runs: TaskTracker,
     table: Mutex<Table>,
     progress_events: broadcast::Sender<ProgressEvent>,
+    found: Found,
 }
 
 /// A run that has been told to the scheduler and now has to be set going.
@@ -90,24 +96,37 @@ impl Worker {
     pub fn new(options: WorkerOptions, link: impl Link) -> Result<Worker, Error> {
         let exec_options = ExecOptions { data_dir: options.data_dir, supervisor: options.supervisor };
         let executors = Executors::new(exec_options).map_err(Error::Executors)?;
-        let found = survey(executors.places())?;
-        if found.n_killed > 0 {
-            tracing::info!(n_killed = found.n_killed, "killed processes of an earlier run");
-        }
+        let mut survey = survey(executors.places())?;
+        let found = Found::of(&mut survey);
+        found.log();
         let shared = Shared {
             id: options.id,
             link: Arc::new(link),
             executors,
             grace: Duration::from_millis(options.grace_ms),
+            process_defaults: options.process_defaults,
             runtime: options.runtime,
             runs: TaskTracker::new(),
             table: Mutex::new(Table::new(options.id)),
             progress_events: broadcast::channel(PROGRESS_BEHIND_MAX).0,
+            found,
         };
         let shared = Arc::new(shared);
-        found.ended.into_iter().for_each(|run| shared.find_ended(run));
-        found.live.into_iter().for_each(|run| Shared::adopt(&shared, run));
+        let newest = newest_attempts(&survey);
+        for run in survey.ended {
+            // The directory is the task's, and so the last attempt's; that may well be at work in it.
+            if newest.get(&run.job.task) == Some(&run.job.attempt) {
+                shared.executors.settle_ended(&run);
+            }
+            shared.find_ended(run);
+        }
+        survey.live.into_iter().for_each(|run| Shared::adopt(&shared, run));
         Ok(Worker { shared })
+    }
+
+    /// What an earlier worker had left.
+    pub fn found(&self) -> &Found {
+        &self.shared.found
     }
 
     /// Do tasks of this kind go on when the worker ends?
@@ -214,6 +233,14 @@ impl Worker {
         self.shared.lock().run(task)?.watch.progress_now()
     }
 
+    /// What a running task says of itself by another way than its report file.
+    pub fn note_progress(&self, task: TaskId, progress: Progress) {
+        let watch = self.shared.lock().run(task).map(|run| run.watch.clone());
+        if let Some(watch) = watch {
+            watch.progress(progress);
+        }
+    }
+
     pub fn subscribe_progress(&self) -> broadcast::Receiver<ProgressEvent> {
         self.shared.progress_events.subscribe()
     }
@@ -249,7 +276,7 @@ impl Shared {
     /// Takes a fresh start into the table, with the report that goes with it.
     fn take(&self, table: &mut Table, start: &Start, events: &mut Vec<Event>) -> Option<Ready> {
         let lease = lease_of(start);
-        let job = match prepare(start, self.grace) {
+        let job = match prepare(start, self.grace, &self.process_defaults) {
             Prepared::Run(job) => job,
             Prepared::Ended(report) => {
                 events.push(table.end(lease, report));
@@ -297,9 +324,11 @@ impl Shared {
             return;
         }
         let shared = self.clone();
-        self.runtime.spawn_blocking(move || {
+        // Among the runs, so that a shutdown waits for it: the next worker must not meet what is known already.
+        let removal = move || {
             records.into_iter().for_each(|(task, attempt)| shared.executors.forget(task.0, attempt));
-        });
+        };
+        self.runs.spawn_blocking_on(removal, &self.runtime);
     }
 
     fn watch(&self, lease: Held, silence: Silence, has_begun: bool, inbox: Inbox) -> Watch {
@@ -369,17 +398,28 @@ impl Work {
     }
 }
 
-fn held_of(job: &Job) -> Held {
+fn newest_attempts(survey: &Survey) -> HashMap<u128, u32> {
+    let live = survey.live.iter().map(|run| &run.job);
+    let mut newest = HashMap::new();
+    for job in live.chain(survey.ended.iter().map(|run| &run.job)) {
+        let attempt = newest.entry(job.task).or_insert(job.attempt);
+        *attempt = job.attempt.max(*attempt);
+    }
+    newest
+}
+
+pub(crate) fn held_of(job: &Job) -> Held {
     Held { task: TaskId(job.task), attempt: job.attempt, token: Token(job.token) }
 }
 
 /// `None` for a run that goes on.
-fn report_of(outcome: Outcome) -> Option<Report> {
+pub(crate) fn report_of(outcome: Outcome) -> Option<Report> {
     let report = match outcome {
         Outcome::Completed { result, usage } => {
             Report::Completed { result: result.map(Into::into), usage: usage.map(usage_of) }
         }
         Outcome::Stopped => Report::Stopped,
+        Outcome::NotStarted { reason } => Report::NotStarted { reason: reason.into() },
         Outcome::Left => return None,
         Outcome::Lost { reason } => Report::Failed {
             class: Class::Lost,

@@ -60,6 +60,7 @@ impl Yard {
             data_dir: dir.path().to_owned(),
             grace_ms: 10_000,
             supervisor: None,
+            process_defaults: Arc::new(Default::default),
             runtime: runtime.handle().clone(),
         };
         let worker = Worker::new(options, link).expect("a worker");

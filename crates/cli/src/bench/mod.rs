@@ -7,6 +7,7 @@
 mod growth;
 mod http;
 mod lives;
+mod processes;
 mod report;
 mod server;
 mod sessions;
@@ -24,7 +25,7 @@ use self::server::BenchServer;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Which figures: raw, submits, batches, lives, latency, growth, agents, sessions, or all.
+    /// Which figures: raw, submits, batches, lives, latency, growth, agents, sessions, processes, or all.
     #[arg(long, value_delimiter = ',', default_value = "raw,submits,batches,lives,latency")]
     only: Vec<String>,
     /// Tasks in each full-life run.
@@ -39,6 +40,9 @@ pub struct Args {
     /// Sessions with one task each, for the sessions figures.
     #[arg(long, default_value_t = 1_000_000)]
     sessions: u64,
+    /// Processes alive at once, for the processes figures.
+    #[arg(long, default_value_t = 500)]
+    processes: u64,
     /// Seconds for each timed figure.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
@@ -114,6 +118,10 @@ async fn measure(args: &Args, dir: &std::path::Path) -> anyhow::Result<Report> {
     }
     if wants("sessions") {
         sessions::one_task_each(dir, args.sessions, &mut report).await?;
+    }
+    if wants("processes") {
+        processes::alive_at_once(dir, args.processes, &mut report).await?;
+        processes::short_lives(dir, args.processes * 2, &mut report).await?;
     }
     Ok(report)
 }

@@ -12,7 +12,7 @@ use super::http::{Connection, request};
 
 /// Raised so that what is measured is the work and not the default limits.
 pub const LIMITS: &str = "limits.maxQueued 20000000, limits.maxQueuedPerAgent 20000000, limits.maxInflight 20000, \
-lanes.main 20000, lanes.backlog 20000, log.level warn";
+lanes.main 20000, lanes.backlog 20000, worker.cpu 20000, worker.ramMb 20000000, log.level warn";
 
 const CONFIG: &str = r#"
 [limits]
@@ -24,12 +24,19 @@ maxInflight = 20000
 main = 20000
 backlog = 20000
 
+[worker]
+cpu = 20000
+ramMb = 20000000
+
 [log]
 level = "warn"
 "#;
 
 /// How long a server may take to say that it is ready, backlog and all.
 const READY_MAX: Duration = Duration::from_secs(120);
+
+/// Of `/proc/<pid>/stat`, on every Linux.
+const TICK: Duration = Duration::from_millis(10);
 
 pub struct BenchServer {
     child: Child,
@@ -116,21 +123,24 @@ impl BenchServer {
     }
 
     fn memory_mb(&self, name: &str) -> anyhow::Result<u64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()?))?;
-        let line = status.lines().find(|line| line.starts_with(name));
-        let kb: Option<u64> = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kb| kb.parse().ok());
-        Ok(kb.with_context(|| format!("the kernel does not tell {name}"))? / 1024)
+        Ok(memory_kb_of(self.pid()?, name)? / 1024)
     }
 
-    /// Processor time used so far by all its threads, in the scheduler's nanoseconds: ticks are too coarse here.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
-        let mut total_ns = 0;
-        for thread in std::fs::read_dir(format!("/proc/{}/task", self.pid()?))? {
-            // A thread that ends meanwhile takes what it used with it: little, and only pool threads come and go.
-            let Ok(stat) = std::fs::read_to_string(thread?.path().join("schedstat")) else { continue };
-            total_ns += stat.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
-        }
-        Ok(Duration::from_nanos(total_ns))
+        cpu_of(self.pid()?)
+    }
+
+    /// As [`Self::cpu`], with that of threads that have ended, and no finer than a clock tick: for a server that idles
+    /// over seconds, and whose pool threads end of that.
+    pub fn cpu_coarse(&self) -> anyhow::Result<Duration> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()?))?;
+        let fields = stat.rsplit_once(')').map(|(_, rest)| rest.split_whitespace().skip(11).take(2));
+        let ticks = fields.context("the kernel tells of every process")?.map(str::parse::<u64>).sum::<Result<u64, _>>();
+        Ok(TICK * u32::try_from(ticks?)?)
+    }
+
+    pub fn data(&self) -> &Path {
+        &self.data
     }
 
     fn pid(&self) -> anyhow::Result<u32> {
@@ -148,4 +158,23 @@ impl BenchServer {
         std::fs::remove_dir_all(data)?;
         Ok(())
     }
+}
+
+/// What the kernel says under this name of a process.
+pub fn memory_kb_of(pid: u32, name: &str) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let line = status.lines().find(|line| line.starts_with(name));
+    let kb = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kb| kb.parse().ok());
+    kb.with_context(|| format!("the kernel does not tell {name}"))
+}
+
+/// Processor time used so far by all threads of a process, in the scheduler's nanoseconds: ticks are too coarse here.
+pub fn cpu_of(pid: u32) -> anyhow::Result<Duration> {
+    let mut total_ns = 0;
+    for thread in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread that ends meanwhile takes what it used with it: little, and only pool threads come and go.
+        let Ok(stat) = std::fs::read_to_string(thread?.path().join("schedstat")) else { continue };
+        total_ns += stat.split_whitespace().next().and_then(|ns| ns.parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(Duration::from_nanos(total_ns))
 }

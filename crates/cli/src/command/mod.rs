@@ -2,15 +2,19 @@
 
 pub mod serve;
 pub mod supervise;
+pub mod tick;
 
 pub mod demo;
 
 pub mod batch;
 pub mod submit;
+pub mod upload;
 
 pub mod list;
 pub mod show;
 
+pub mod artifacts;
+pub mod heartbeat;
 pub mod input;
 pub mod logs;
 pub mod wait;

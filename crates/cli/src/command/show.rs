@@ -1,6 +1,6 @@
 //! `runyard show`: everything about one task.
 
-use runyard_wire::{Id, Json, MessageView, StepView, TaskView, Timestamp, UsageView};
+use runyard_wire::{ExitView, Id, Json, MessageView, StepView, TaskView, Timestamp, UsageView};
 
 use crate::cli::Shared;
 use crate::error::Result;
@@ -60,6 +60,7 @@ impl Lines {
         self.add("attempts", attempts(status.attempts, status.retries_left));
         self.maybe("worker", status.worker.as_ref());
         self.maybe("ran", status.execution_ms.map(short));
+        self.maybe("exit", status.exit.as_ref().map(exit));
         self.maybe("batch", status.batch_id);
         self.maybe("retry of", status.retry_of);
         self.maybe("handed to", status.steered_into);
@@ -125,6 +126,19 @@ fn merged(n: u32) -> String {
     format!("{n} further {}", if n == 1 { "message" } else { "messages" })
 }
 
+fn exit(exit: &ExitView) -> String {
+    let how = match (exit.exit_code, &exit.signal) {
+        (Some(code), _) => format!("code {code}"),
+        (None, signal) => signal.clone().unwrap_or_default(),
+    };
+    let peak_mb = exit.peak_rss_bytes as f64 / (1024.0 * 1024.0);
+    let ExitView { attempt, cpu_seconds, wall_ms, .. } = exit;
+    format!(
+        "{how} of attempt {attempt} after {}; CPU {cpu_seconds:.2}s, memory {peak_mb:.1} MB at most",
+        short(*wall_ms)
+    )
+}
+
 fn usage(usage: &UsageView) -> String {
     let tokens = |n: Option<u64>, what: &str| n.map(|n| format!("{n} {what}"));
     let context = match (usage.context_tokens, usage.context_window) {
@@ -179,6 +193,22 @@ mod tests {
             usage(&UsageView { output_tokens: None, context_window: None, ..all }),
             "800 tokens in, context 6000"
         );
+    }
+
+    #[test]
+    fn an_exit_says_how_and_what_it_took() {
+        let view = ExitView {
+            attempt: 2,
+            exit_code: Some(3),
+            signal: None,
+            cpu_seconds: 0.256,
+            peak_rss_bytes: 3 << 20,
+            wall_ms: 1500,
+            ended_at: Timestamp(0),
+        };
+        assert_eq!(exit(&view), "code 3 of attempt 2 after 1.5s; CPU 0.26s, memory 3.0 MB at most");
+        let killed = ExitView { exit_code: None, signal: Some("SIGKILL".into()), ..view };
+        assert!(exit(&killed).starts_with("SIGKILL of attempt 2"));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `runyard submit`: one task, built from flags.
 
+mod files;
 mod session;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,7 @@ use crate::exit::Exit;
 use crate::out;
 use crate::span::{Moment, Span};
 
+use self::files::FileOptions;
 use self::session::SessionOptions;
 
 /// Exactly one of: a command behind `--`, `--shell`, `--http`, `--kind`.
@@ -37,6 +39,8 @@ pub struct Args {
     work: Work,
     #[command(flatten)]
     options: Options,
+    #[command(flatten)]
+    files: FileOptions,
     #[command(flatten)]
     session: SessionOptions,
     /// Print its output as it comes, and exit with its outcome
@@ -193,7 +197,8 @@ pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
         merged: u32,
     }
     let client = shared.client()?;
-    let request = request(args.work, args.options, args.session)?;
+    let mut request = request(args.work, args.options, args.session)?;
+    args.files.add_to(&client, &mut request).await?;
     let answer = client.task_submit(&request).await?;
     let Submitted { id, merged } = answer.read_as()?;
     if merged > 0 {
@@ -504,6 +509,8 @@ mod tests {
             &["submit", "--delay", "1s", "--run-at", "5s", "--", "a"],
             &["submit", "--delay", "5", "--", "a"],
             &["submit", "--session-mode", "collect", "--", "a"],
+            &["submit", "--kind", "noop", "--file", "a=b"],
+            &["submit", "--http", "GET", "http://localhost/", "--output", "*"],
         ] {
             assert!(Line::try_parse_from(line).is_err(), "{line:?}");
         }

@@ -7,25 +7,25 @@ use serde_json::{Value, json};
 use crate::scene::{SOON, Scene, header, problem, text};
 use crate::support::Answer;
 
-struct Guarded {
+pub struct Guarded {
     scene: Scene,
-    admin: String,
+    pub admin: String,
 }
 
 impl Guarded {
-    fn new() -> Guarded {
+    pub fn new() -> Guarded {
         let scene = Scene::with_flags(&[], "");
         let admin = std::fs::read_to_string(scene.data().join("admin.key")).unwrap().trim().to_owned();
         Guarded { scene, admin }
     }
 
-    fn ask(&self, key: &str, method: &str, path: &str, body: Value) -> Answer {
+    pub fn ask(&self, key: &str, method: &str, path: &str, body: Value) -> Answer {
         let bearer = format!("Bearer {key}");
         let body = if body.is_null() { String::new() } else { body.to_string() };
         self.scene.try_request(method, path, &[("authorization", &bearer)], &body).unwrap()
     }
 
-    fn key(&self, request: Value) -> (String, String) {
+    pub fn key(&self, request: Value) -> (String, String) {
         let answer = self.ask(&self.admin, "POST", "/v1/keys", request);
         assert_eq!(answer.status, 201, "{}", answer.body);
         let key = answer.json();

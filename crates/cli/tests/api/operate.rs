@@ -40,6 +40,10 @@ fn the_api_describes_every_route_it_has() {
         "POST /v1/sessions/{key}/stop",
         "POST /v1/sessions/{key}/stopall",
         "POST /v1/sessions/{key}/reset",
+        "PUT /v1/uploads",
+        "GET /v1/tasks/{id}/artifacts",
+        "GET /v1/tasks/{id}/artifacts/{path}",
+        "POST /v1/tasks/{id}/heartbeat",
         "GET /v1/stats",
         "GET /v1/config",
         "PATCH /v1/config",
@@ -67,8 +71,8 @@ fn the_api_describes_every_route_it_has() {
     assert_eq!(listed, expected);
     for route in listed.iter().filter(|route| *route != "GET /v1/events") {
         let (method, path) = route.split_once(' ').unwrap();
-        let path =
-            path.replace("{id}", "01931b5c-7f3a-7c5e-9d1e-0a4b8e6f2c11").replace("{name}", "x").replace("{key}", "x");
+        let path = path.replace("{id}", "01931b5c-7f3a-7c5e-9d1e-0a4b8e6f2c11");
+        let path = path.replace("{name}", "x").replace("{key}", "x").replace("{path}", "x");
         let answer = scene.request(method, &path, "");
         let is_missing = answer.body.contains("there is nothing at");
         assert!(

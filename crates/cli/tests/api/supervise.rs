@@ -42,6 +42,15 @@ impl Scene {
     }
 }
 
+/// Open files of a supervisor that are not its own.
+fn foreign_files(pid: u64) -> Vec<String> {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let targets = files.filter_map(|file| std::fs::read_link(file.path()).ok());
+    let targets = targets.map(|target| target.to_string_lossy().into_owned());
+    let own = ["/runs/", "/logs/", "/dev/null", "socket:", "pipe:", "anon_inode:"];
+    targets.filter(|target| !own.iter().any(|part| target.contains(part))).collect()
+}
+
 fn signal(name: &str, pid: u64) {
     let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
     assert!(status.success());
@@ -94,12 +103,8 @@ fn a_supervisor_has_nothing_of_its_server() {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let session: u64 = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(3).unwrap().parse().unwrap();
     assert_eq!(session, pid);
-    for entry in std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap() {
-        let target = std::fs::read_link(entry.unwrap().path()).unwrap_or_default();
-        let target = target.to_string_lossy().into_owned();
-        let is_own = ["/runs/", "/logs/", "/dev/null", "socket:", "pipe:", "anon_inode:"];
-        assert!(is_own.iter().any(|part| target.contains(part)), "{target}");
-    }
+    // What it inherited stays open; what it has open for a moment, to look at something, does not.
+    wait_until(SOON, "it has no file of its server open", || foreign_files(pid).is_empty());
     let environ = std::fs::read_to_string(format!("/proc/{pid}/environ")).unwrap();
     let is_known = |name: &str| ["PATH", "HOME", "LANG", "TZ", "USER", "TMPDIR"].contains(&name);
     let names = environ.split('\0').filter_map(|variable| variable.split_once('=')).map(|(name, _)| name);
@@ -156,6 +161,23 @@ fn a_task_whose_supervisor_hangs_is_stopped_and_runs_again() {
     scene.runs_again(&id);
     assert!(!is_alive(n(&lease["pid"])) && !is_alive(n(&lease["metadata"]["command_pid"])));
     assert!(text(&scene.task(&id)["error"]["message"]).contains("no sign of life"));
+}
+
+/// As on a full disk: the heartbeat stands still, and the supervisor answers.
+#[test]
+fn a_supervisor_that_cannot_write_its_heartbeat_and_answers_goes_on() {
+    let scene = Scene::with("[worker]\nheartbeatMs = 50\n");
+    let id = scene.submit(json!({"kind": "process", "payload": {"shell": "sleep 2"}}));
+    let lease = scene.lease(&id);
+    // Where the next heartbeat is drafted.
+    let draft = scene.lease_file(&id).with_extension(format!("json.{}.tmp", n(&lease["pid"])));
+    wait_until(SOON, "it is between two heartbeats", || std::fs::create_dir(&draft).is_ok());
+    let stands_at = scene.lease(&id)["heartbeat"].clone();
+    let task = scene.ends_as("completed", &id);
+    let still_ms = n(&task["executionMs"]);
+    assert!(still_ms > 10 * 50, "its heartbeat was missed more than three times: {still_ms} ms since {stands_at}");
+    assert_eq!(n(&task["attempts"]), 1, "{task:#}");
+    std::fs::remove_dir(draft).unwrap();
 }
 
 /// A supervisor that dies while no server is there to see it.

@@ -4,6 +4,7 @@
 //! does not end. What a `text` block shows must come, line by line and in that order; a `json` block must be one line of
 //! the output; a `toml` block must be a configuration that can be loaded. Ids and times differ from run to run and count as equal.
 
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -88,15 +89,21 @@ fn run(yard: &Yard, steps: &[Step]) -> Vec<(String, i32)> {
     std::os::unix::fs::symlink(yard.data(), share.join("runyard")).expect("linked");
     let program = Path::new(env!("CARGO_BIN_EXE_runyard")).parent().expect("it is in a directory");
     let path = format!("{}:{}", program.display(), std::env::var("PATH").expect("there is a PATH"));
-    let output = Command::new("sh")
-        .args(["-c", &script(yard, steps)])
+    // It has a process group of its own, for what the page leaves running in the background.
+    let shell = Command::new("timeout")
+        .args(["180", "sh", "-c", &script(yard, steps)])
+        .process_group(0)
         .current_dir(yard.home())
         .env_clear()
         .env("HOME", yard.home())
         .env("PATH", path)
         .stdin(Stdio::null())
-        .output()
+        .stdout(Stdio::piped())
+        .spawn()
         .expect("sh runs");
+    let group = format!("-{}", shell.id());
+    let output = shell.wait_with_output().expect("sh runs");
+    let _ = Command::new("kill").args(["-s", "KILL", "--", &group]).stderr(Stdio::null()).status();
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     let mut outputs: Vec<(String, i32)> = Vec::new();
     let mut block = String::new();
@@ -118,10 +125,10 @@ const END_OF_BLOCK: &str = "--- end of block ";
 fn script(yard: &Yard, steps: &[Step]) -> String {
     let running = std::fs::read(yard.data().join("server.json")).expect("the server says where it is");
     let running: serde_json::Value = serde_json::from_slice(&running).expect("JSON");
-    let url = running["url"].as_str().expect("an address");
+    let address = running["url"].as_str().and_then(|url| url.strip_prefix("http://")).expect("an address");
     let mut script = "exec 2>&1\n".to_owned();
     for step in steps {
-        script.push_str(&step.commands.replace("http://127.0.0.1:7340", url));
+        script.push_str(&step.commands.replace("127.0.0.1:7340", address));
         script.push_str(&format!("echo \"{END_OF_BLOCK}$?\"\n"));
     }
     script
@@ -152,19 +159,29 @@ fn leveled(line: &str) -> String {
 }
 
 fn leveled_word(word: &str) -> String {
+    let word = &with_ids_leveled(word);
     let core = word.trim_matches(['+', '(', ')', ',', ';', ':']);
-    let is_id = core.len() == 36 && core.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
     let is_moment = core.len() >= 20 && core.ends_with('Z') && core.as_bytes()[10] == b'T';
     let is_span = core.starts_with(|c: char| c.is_ascii_digit())
         && core.trim_end_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | 'm' | 's' | 'h')).is_empty()
         && core.ends_with(['s', 'm', 'h']);
-    let name = match (is_id, is_moment, is_span) {
-        (true, _, _) => "ID",
-        (_, true, _) => "MOMENT",
-        (_, _, true) => "SPAN",
+    let name = match (is_moment, is_span) {
+        (true, _) => "MOMENT",
+        (_, true) => "SPAN",
         // For a moment between the two it is `assigned`.
         _ if core == "assigned" => "running",
         _ => return word.to_owned(),
     };
     word.replace(core, name)
+}
+
+/// An id may be part of a word, such as the name of a file.
+fn with_ids_leveled(word: &str) -> String {
+    let is_id = |part: &str| part.bytes().filter(|byte| *byte == b'-').count() == 4 && uuid_digits(part);
+    let at = (0..word.len()).find(|at| word.get(*at..at + 36).is_some_and(is_id));
+    at.map_or_else(|| word.to_owned(), |at| format!("{}ID{}", &word[..at], &word[at + 36..]))
+}
+
+fn uuid_digits(part: &str) -> bool {
+    part.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }

@@ -50,6 +50,7 @@ impl Server {
             .args(flags)
             .env_remove("RUNYARD_URL")
             .env_remove("RUNYARD_API_KEY")
+            .env("SECRET_OF_THE_SERVER", "which no task may see")
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)

@@ -21,20 +21,32 @@ const QUOTE_BYTES_MAX: usize = 2048;
 const ENVELOPE_BYTES: usize = 128;
 
 pub(super) async fn read(response: Response, signs: &dyn Signs, log: &mut LogWriter) -> Result<Outcome, Failure> {
-    let status = response.status();
-    if !status.is_success() {
+    if !response.status().is_success() {
         return Err(refused(response, log).await);
     }
-    if let Some(encoding) = encoding(&response) {
-        let message =
-            format!("the answer has content-encoding `{encoding}`, which is not understood; send no accept-encoding");
-        return Err(Failure::work(Class::Task, message));
-    }
+    check_encoding(&response)?;
     let (result, usage) = match body_kind(response.headers()) {
         BodyKind::Events => read_events(response, signs, log).await?,
         kind => read_body(response, kind, signs, log).await?,
     };
     Ok(Outcome::Completed { result: Some(result), usage })
+}
+
+/// Is it an answer that can be read to its end as it is?
+pub(super) async fn check(response: Response) -> Result<Response, Failure> {
+    if !response.status().is_success() {
+        // Nobody looks for what a refused download used.
+        return Err(refused(response, &mut LogWriter::nowhere()).await);
+    }
+    check_encoding(&response)?;
+    Ok(response)
+}
+
+fn check_encoding(response: &Response) -> Result<(), Failure> {
+    let Some(encoding) = encoding(response) else { return Ok(()) };
+    let message =
+        format!("the answer has content-encoding `{encoding}`, which is not understood; send no accept-encoding");
+    Err(Failure::work(Class::Task, message))
 }
 
 /// What a JSON text says was used. Nonsense is for people to see; the answer counts all the same.
@@ -242,7 +254,7 @@ fn last_event(data: &str) -> (Value, Fit) {
     }
 }
 
-async fn next_chunk(response: &mut Response, n_bytes: u64) -> Result<Option<bytes::Bytes>, Failure> {
+pub(crate) async fn next_chunk(response: &mut Response, n_bytes: u64) -> Result<Option<bytes::Bytes>, Failure> {
     response.chunk().await.map_err(|error| {
         let message = format!("the answer broke off after {n_bytes} bytes: {}", with_causes(&error));
         Failure::work(Class::Task, message)

@@ -56,6 +56,11 @@ impl LogWriter {
         }
     }
 
+    /// For those who have nothing to keep.
+    pub(crate) fn nowhere() -> LogWriter {
+        LogWriter { file: Sink::Broken, ..LogWriter::new(PathBuf::new(), 0) }
+    }
+
     /// The file's length.
     pub fn file_bytes(&self) -> u64 {
         self.file_bytes
@@ -199,7 +204,10 @@ impl LogWriter {
             return Ok(());
         }
         if matches!(self.file, Sink::Unopened) {
-            self.file = Sink::Open(open(&self.path)?);
+            let file = open(&self.path)?;
+            // What is there was noted before the run, or by the run itself.
+            self.file_bytes = file.metadata()?.len();
+            self.file = Sink::Open(file);
         }
         match &mut self.file {
             Sink::Open(file) => file.write_all(frame)?,

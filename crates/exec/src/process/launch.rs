@@ -4,10 +4,9 @@
 //! threads come and go. It also keeps the fork, and the few file operations around it, away from the runtime. A
 //! supervisor has one thread and one process to start, and needs neither.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -18,11 +17,11 @@ use tokio::sync::oneshot;
 use super::confine::{Confinement, SpawnError};
 use super::group::{Group, Role};
 use super::sandbox::Sandbox;
-use super::{environment, system, task_file};
+use super::{environment, system};
 use crate::job::Job;
 use crate::outcome::{Class, Failure};
-use crate::payload::{self, ProcessPayload, Stdin};
-use crate::places::{Places, create_private_dir};
+use crate::payload::{self, PayloadError, ProcessPayload, Stdin};
+use crate::places::Places;
 
 pub(super) enum Launcher {
     Thread(mpsc::Sender<Request>),
@@ -68,36 +67,29 @@ impl Launcher {
 /// All that is needed to start one process.
 pub(super) struct Plan {
     data_dir: PathBuf,
-    work_root: PathBuf,
     work_dir: PathBuf,
-    report_file: PathBuf,
     cwd: PathBuf,
     payload: ProcessPayload,
-    task_file: Vec<u8>,
+    sandbox: payload::Sandbox,
     confinement: Confinement,
     own_env: [(&'static str, std::ffi::OsString); 7],
 }
 
 impl Plan {
-    pub(super) fn new(places: &Places, job: &Job, payload: ProcessPayload) -> Plan {
+    pub(super) fn new(places: &Places, job: &Job, payload: ProcessPayload) -> Result<Plan, PayloadError> {
         let work_dir = places.work_dir(job.task);
-        Plan {
+        Ok(Plan {
             data_dir: places.data_dir().to_owned(),
-            work_root: places.work_root(),
-            report_file: places.report_file(job.task),
             cwd: payload.cwd.clone().unwrap_or_else(|| work_dir.clone()),
             work_dir,
+            sandbox: payload.sandbox(job.sandbox)?,
             payload,
-            task_file: task_file::content(job),
             confinement: Confinement::new(places, job),
             own_env: environment::own(places, job),
-        }
+        })
     }
 
     fn launch(self) -> Result<Launched, Failure> {
-        self.make_work_dir().map_err(|error| {
-            Failure::worker(format!("the working directory {} cannot be made: {error}", self.work_dir.display()))
-        })?;
         check_cwd(&self.cwd)?;
         let mut confined = self.confinement.spawn(&mut self.command()?).map_err(|error| match error {
             SpawnError::Spawn(error) => spawn_failure(&self.payload.argv[0], &error),
@@ -111,30 +103,19 @@ impl Plan {
         Ok(Launched { group, stdin, stdout, stderr, not_enforced: confined.not_enforced })
     }
 
-    /// Empty at the start of every attempt, with an empty report file to append to.
-    fn make_work_dir(&self) -> io::Result<()> {
-        create_private_dir(&self.work_root)?;
-        match fs::remove_dir_all(&self.work_dir) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        create_private_dir(&self.work_dir)?;
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&self.report_file)?;
-        task_file::write(&self.work_dir, &self.task_file)
-    }
-
     fn role(&self) -> Role {
-        match self.payload.sandbox {
+        match self.sandbox {
             payload::Sandbox::None => Role::Command,
-            payload::Sandbox::Bubblewrap { .. } => Role::Sandbox,
+            payload::Sandbox::Bubblewrap => Role::Sandbox,
         }
     }
 
     fn argv(&self) -> Result<Vec<std::ffi::OsString>, Failure> {
         let argv = &self.payload.argv;
-        let payload::Sandbox::Bubblewrap { network } = self.payload.sandbox else {
+        if self.sandbox == payload::Sandbox::None {
             return Ok(argv.iter().map(Into::into).collect());
-        };
+        }
+        let network = self.payload.has_network();
         Sandbox { data_dir: &self.data_dir, work_dir: &self.work_dir, cwd: &self.cwd, network }
             .argv(argv, &environment::path())
     }

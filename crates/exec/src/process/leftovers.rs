@@ -11,8 +11,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group,
 
 use super::environment::workdir_mark;
 use super::proc_table::{self, Environ};
-use super::supervise::clear_leases;
-use crate::places::Places;
+use super::supervise::{Unreadable, clear_leases};
+use crate::places::{Places, is_kept};
+use crate::workspace::tree;
 
 const DEATH_MAX: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(20);
@@ -29,12 +30,24 @@ pub enum LeftoversError {
 /// removes their lease files and working directories. Returns how many there were. To be called once, before anything is
 /// started; it blocks, for a few milliseconds when there is nothing to do.
 pub fn reap_leftovers(data_dir: &Path) -> Result<usize, LeftoversError> {
-    reap(&Places::new(data_dir)?, &BTreeSet::new())
+    Ok(reap(&Places::new(data_dir)?, &BTreeSet::new(), &BTreeSet::new())?.n_killed)
 }
 
-/// As [`reap_leftovers`], but those of these tasks go on.
-pub(super) fn reap(places: &Places, keep: &BTreeSet<u128>) -> Result<usize, LeftoversError> {
-    for command in clear_leases(places, keep)? {
+pub(super) struct Reaped {
+    pub n_killed: usize,
+    /// Lease files.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// As [`reap_leftovers`], but those of the first of these tasks go on, and the directories of the others are still needed:
+/// what their runs left has not been collected.
+pub(super) fn reap(
+    places: &Places,
+    keep: &BTreeSet<u128>,
+    unsettled: &BTreeSet<u128>,
+) -> Result<Reaped, LeftoversError> {
+    let leases = clear_leases(places, keep)?;
+    for command in leases.commands {
         if let Some(pgid) = Pid::from_raw(command.pid).filter(|_| command.is_alive()) {
             // Its members carry the mark as well; this takes them all at one blow.
             let _ = kill_process_group(pgid, Signal::KILL);
@@ -44,8 +57,8 @@ pub(super) fn reap(places: &Places, keep: &BTreeSet<u128>) -> Result<usize, Left
     mark.push(b'/');
     let kept: BTreeSet<Vec<u8>> = keep.iter().map(|task| workdir_mark(&places.work_dir(*task))).collect();
     let n_killed = sweep(&|variable| variable.starts_with(&mark) && !kept.contains(variable))?;
-    remove_work_dirs(places, keep);
-    Ok(n_killed)
+    remove_work_dirs(places, keep.union(unsettled));
+    Ok(Reaped { n_killed, unreadable: leases.unreadable })
 }
 
 /// Kills what carries the mark of this task, also outside its group. It reads the environment of every process on the
@@ -124,18 +137,17 @@ fn kill_if_marked(pid: Pid, is_marked: &dyn Fn(&[u8]) -> bool) -> bool {
     true
 }
 
-fn remove_work_dirs(places: &Places, keep: &BTreeSet<u128>) {
-    let kept: BTreeSet<PathBuf> = keep.iter().map(|task| places.work_dir(*task)).collect();
+/// Those of runs that nobody knows of. One that its task's policy keeps has a mark beside it.
+fn remove_work_dirs<'a>(places: &Places, keep: impl Iterator<Item = &'a u128>) {
+    let kept: BTreeSet<PathBuf> = keep.map(|task| places.work_dir(*task)).collect();
     let Ok(entries) = fs::read_dir(places.work_root()) else { return };
-    entries.flatten().map(|entry| entry.path()).filter(|path| !kept.contains(path)).for_each(|path| remove_tree(&path));
+    let folders = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir());
+    folders.filter(|path| !kept.contains(path) && !is_kept(path)).for_each(|path| remove_tree(&path));
 }
 
 /// What cannot be removed is in nobody's way: each attempt makes its own places anew.
 fn remove_tree(path: &Path) {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            tracing::warn!(path = %path.display(), %error, "what an earlier run left behind cannot be removed");
-        }
-        _ => {}
+    if let Err(error) = tree::remove(path) {
+        tracing::warn!(path = %path.display(), %error, "what an earlier run left behind cannot be removed");
     }
 }

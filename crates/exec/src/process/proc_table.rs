@@ -1,6 +1,8 @@
 //! What `/proc` knows of the processes on this machine.
 
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stat {
@@ -67,6 +69,13 @@ pub(super) fn environ(pid: i32) -> Environ {
     }
 }
 
+/// The words it was started with; none for a zombie and for a part of the kernel.
+pub(super) fn arguments(pid: i32) -> Vec<OsString> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = bytes.strip_suffix(b"\0").unwrap_or(&bytes).split(|byte| *byte == 0);
+    words.map(|word| OsString::from_vec(word.to_vec())).collect()
+}
+
 pub(super) fn boot_id() -> String {
     line_of("/proc/sys/kernel/random/boot_id")
 }
@@ -92,5 +101,6 @@ mod tests {
         assert_eq!(stat.pgid, rustix::process::getpgrp().as_raw_nonzero().get());
         assert!(alive_in_group(stat.pgid).contains(&pid));
         assert!(!boot_id().is_empty());
+        assert_eq!(arguments(pid), std::env::args_os().collect::<Vec<_>>());
     }
 }

@@ -17,6 +17,7 @@ use rustix::fs::OFlags;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::pace::Look;
 use crate::job::{Progress, Signs};
 use crate::log::LogWriter;
 use crate::usage::Usage;
@@ -27,7 +28,6 @@ const REPORT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const READ_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// A program that appends nonsense is told a few times, not with every line.
 const COMPLAINTS_MAX: u32 = 5;
-const MESSAGE_CHARS_MAX: usize = 500;
 
 pub(super) struct ReportTail {
     path: PathBuf,
@@ -61,14 +61,19 @@ impl ReportTail {
     }
 
     /// Takes the whole lines that were appended since the last time.
-    pub(super) fn poll(&mut self, signs: &dyn Signs, log: &mut LogWriter) {
+    pub(super) fn poll(&mut self, signs: &dyn Signs, log: &mut LogWriter) -> Look {
         // A file that is gone or cannot be read has nothing to report.
-        let Ok(bytes) = self.read_more() else { return };
+        let bytes = self.read_more().unwrap_or_default();
+        if bytes.is_empty() {
+            return Look::Nothing;
+        }
         self.partial.extend_from_slice(&bytes);
-        let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') else { return };
-        let rest = self.partial.split_off(end + 1);
-        let whole = std::mem::replace(&mut self.partial, rest);
-        whole.split(|byte| *byte == b'\n').for_each(|line| self.take_line(line, signs, log));
+        if let Some(end) = self.partial.iter().rposition(|byte| *byte == b'\n') {
+            let rest = self.partial.split_off(end + 1);
+            let whole = std::mem::replace(&mut self.partial, rest);
+            whole.split(|byte| *byte == b'\n').for_each(|line| self.take_line(line, signs, log));
+        }
+        Look::News
     }
 
     /// The process has ended: the rest, and a last line without a line end.
@@ -115,9 +120,7 @@ impl ReportTail {
     fn apply(&mut self, line: ReportLine, signs: &dyn Signs, log: &mut LogWriter) {
         signs.alive();
         if line.progress.is_some() || line.message.is_some() {
-            let message = line.message.map(|text| text.chars().take(MESSAGE_CHARS_MAX).collect());
-            let fraction = line.progress.map(|fraction| fraction.clamp(0.0, 1.0));
-            signs.progress(Progress { fraction, message });
+            signs.progress(Progress::said(line.progress, line.message));
         }
         self.reported.result = line.result.or(self.reported.result.take());
         let Some(usage) = line.usage else { return };

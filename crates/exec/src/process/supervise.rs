@@ -10,7 +10,7 @@
 //!     │ ─── SIGTERM: stop ──────────────────────────► │ asks, waits, kills the whole tree
 //!     │                                               │ writes exit.json, removes the lease file, ends
 //!     │ ◄── (its end, seen by a pidfd) ──────────────
-//!     │ reads exit.json, reports; removes the directory when the report is committed
+//!     │ reads exit.json, reports; when the report is committed, keeps it beside the log and removes the directory
 //! ```
 //!
 //! The supervisor is the state machine of [`super`], run to its end in a process of its own; nothing of it is written
@@ -25,15 +25,21 @@
 mod client;
 mod control;
 mod exit_record;
+mod facts;
+mod hung;
 mod identity;
 pub(super) mod lease;
 mod run_dir;
+mod stage;
+mod started;
 mod supervisor;
 mod survey;
 
-pub(crate) use client::Supervised;
 pub use client::SupervisorProgram;
+pub(crate) use client::{Fresh, Supervised};
+pub use facts::{ExitFacts, RunFacts, run_facts};
 pub use lease::{Lease, LeaseMetadata, LeaseState, lease_schema};
+pub use stage::{Command, Stage, stage};
 pub use supervisor::{Error, supervise};
 pub(super) use survey::clear_leases;
-pub use survey::{EndedRun, Survey, Survivor, survey};
+pub use survey::{EndedRun, Survey, Survivor, Unreadable, rehearse, survey};

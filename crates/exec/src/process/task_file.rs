@@ -10,12 +10,12 @@ use serde_json::{Map, Value, json};
 
 use super::environment::deadline_text;
 use crate::job::Job;
-
-pub(super) const NAME: &str = "task.json";
+use crate::places::TASK_FILE;
 
 /// Its JSON. The variables of the payload are left out: they are where secrets are handed over, and a file is copied and
-/// collected more easily than an environment.
-pub(super) fn content(job: &Job) -> Vec<u8> {
+/// collected more easily than an environment. So are its files, which lie beside this one; an address may have a secret
+/// in it too.
+pub(crate) fn content(job: &Job) -> Vec<u8> {
     let deadline = Some(deadline_text(job.deadline)).filter(|text| !text.is_empty());
     let task = json!({
         "id": job.task_text(),
@@ -32,8 +32,8 @@ pub(super) fn content(job: &Job) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn write(work_dir: &Path, content: &[u8]) -> io::Result<()> {
-    let path = work_dir.join(NAME);
+pub(crate) fn write(work_dir: &Path, content: &[u8]) -> io::Result<()> {
+    let path = work_dir.join(TASK_FILE);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(content)
 }
@@ -42,6 +42,7 @@ fn public_payload(payload: &RawValue) -> Value {
     match serde_json::from_str::<Map<String, Value>>(payload.get()) {
         Ok(mut fields) => {
             fields.remove("env");
+            fields.remove("files");
             Value::Object(fields)
         }
         Err(_) => Value::Null,

@@ -82,7 +82,11 @@ struct Member {
 
 /// Kills everything below this process. What forked meanwhile is there on the next strike.
 pub(super) fn strike() {
-    let root = getpid();
+    strike_below(getpid());
+}
+
+/// Kills everything below a supervisor, which must be alive: then what loses its parent comes to it.
+pub(super) fn strike_below(root: Pid) {
     let mut stopped = HashSet::new();
     for _ in 0..FREEZE_LOOKS_MAX {
         let fresh: Vec<Member> = members(root).into_iter().filter(|member| !stopped.contains(&member.pid)).collect();

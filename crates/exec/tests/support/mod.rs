@@ -9,7 +9,8 @@ use std::time::Duration;
 use runyard_exec::log::{self, Line};
 use runyard_exec::outcome::Failure;
 use runyard_exec::{
-    Class, ExecOptions, Executors, Input, InputSender, Job, Kind, Limits, Outcome, Progress, Signs, Usage, input,
+    Class, ExecOptions, Executors, Input, InputSender, Job, Kind, Limits, Outcome, Progress, Sandbox, Signs, Usage,
+    WorkspaceRules, input,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -47,6 +48,8 @@ impl Yard {
             watch_silence: false,
             output_bytes_max: log::LOG_BYTES_MAX,
             limits: Limits::default(),
+            sandbox: Sandbox::None,
+            workspace: WorkspaceRules::default(),
             grace: Duration::from_secs(30),
         }
     }
@@ -160,7 +163,7 @@ pub fn usage(outcome: &Outcome) -> Option<Usage> {
     match outcome {
         Outcome::Completed { usage, .. } => *usage,
         Outcome::Failed(failure) => failure.usage.as_deref().copied(),
-        Outcome::Stopped | Outcome::Lost { .. } | Outcome::Left => None,
+        Outcome::Stopped | Outcome::Lost { .. } | Outcome::NotStarted { .. } | Outcome::Left => None,
     }
 }
 

@@ -21,6 +21,7 @@ pub fn needed(method: &Method, path: &str) -> Need {
     };
     let resource = rest.split('/').next().unwrap_or("");
     match resource {
+        "uploads" if *method == Method::PUT => Need::Scope(Scope::Submit),
         "tasks" | "batches" | "sessions" => Need::Scope(if is_read { Scope::Read } else { Scope::Submit }),
         "agents" | "lanes" | "stats" | "events" | "config" | "drain" if is_read => Need::Scope(Scope::Read),
         _ => Need::Scope(Scope::Admin),
@@ -45,6 +46,10 @@ mod tests {
             ("PATCH", "/v1/tasks/x", Need::Scope(Scope::Submit)),
             ("POST", "/v1/batches", Need::Scope(Scope::Submit)),
             ("POST", "/v1/tasks/x/input", Need::Scope(Scope::Submit)),
+            ("POST", "/v1/tasks/x/heartbeat", Need::Scope(Scope::Submit)),
+            ("PUT", "/v1/uploads", Need::Scope(Scope::Submit)),
+            ("GET", "/v1/uploads", Need::Scope(Scope::Admin)),
+            ("GET", "/v1/tasks/x/artifacts/a/b", Need::Scope(Scope::Read)),
             ("GET", "/v1/sessions/a%2Fb", Need::Scope(Scope::Read)),
             ("PUT", "/v1/sessions/k", Need::Scope(Scope::Submit)),
             ("POST", "/v1/sessions/k/stopall", Need::Scope(Scope::Submit)),

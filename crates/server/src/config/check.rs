@@ -2,8 +2,10 @@
 
 use std::net::SocketAddr;
 
-use super::types::{Config, Retry, SessionSettings};
-use crate::intake::{MS_MAX, SESSION_KEY_BYTES_MAX};
+use runyard_wire::Limits;
+
+use super::types::{Config, ProcessLimits, Retry, SessionSettings};
+use crate::intake::{MS_MAX, SESSION_KEY_BYTES_MAX, limits as limits_of_task};
 
 pub(super) struct Broken {
     pub field: String,
@@ -27,6 +29,8 @@ pub(super) fn check(config: &Config) -> Checked {
     check_defaults(config)?;
     check_scheduling(config)?;
     check_limits(config)?;
+    check_files(config)?;
+    check_process_limits(config)?;
     check_sessions(config)?;
     for (name, agent) in &config.agents {
         if let Some(weight) = agent.weight {
@@ -92,6 +96,23 @@ fn check_limits(config: &Config) -> Checked {
     at_most("retention.eventsBytesMax", config.retention.events_bytes_max, COUNT_MAX)?;
     at_least("limits.maxFlows", u64::from(limits.max_flows), 1)?;
     at_least("limits.maxFlowsPerAgent", u64::from(limits.max_flows_per_agent), 1)
+}
+
+fn check_files(config: &Config) -> Checked {
+    let (process, uploads) = (&config.process, &config.uploads);
+    at_most("process.filesBytesMax", process.files_bytes_max, COUNT_MAX)?;
+    at_most("process.filesMax", process.files_max, COUNT_MAX)?;
+    at_most("process.artifactsBytesMax", process.artifacts_bytes_max, COUNT_MAX)?;
+    at_most("process.artifactsMax", process.artifacts_max, COUNT_MAX)?;
+    at_most("uploads.bytesMax", uploads.bytes_max, COUNT_MAX)?;
+    ms("uploads.keepMs", 0, uploads.keep_ms)
+}
+
+/// The same rules as for a task that asks for them.
+fn check_process_limits(config: &Config) -> Checked {
+    let ProcessLimits { cpu, ram_mb, pids, output_bytes } = config.process.limits;
+    let checked = limits_of_task(Some(&Limits { cpu, ram_mb, pids, output_bytes }), "process");
+    checked.map_err(|invalid| Broken { field: format!("process.{}", invalid.field), message: invalid.message })
 }
 
 /// Beyond it a number is no longer exact in JSON, and sums of several may not fit what a store keeps.

@@ -13,6 +13,7 @@ mod layers;
 mod live;
 mod schema;
 mod to_core;
+mod to_process;
 mod types;
 mod watch;
 
@@ -22,5 +23,6 @@ pub use layers::{Layers, Merged, Origin, merge, merge_patch};
 pub use live::{ChangeError, Live, PATCH_SETTING, Sources};
 pub use schema::{default_file, json_schema};
 pub use to_core::{mode, overflow, to_core, to_core_sessions, to_purge};
+pub use to_process::{to_process_defaults, to_sandbox};
 pub use types::*;
 pub use watch::watch_file;

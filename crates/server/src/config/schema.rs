@@ -43,7 +43,7 @@ const HEAD: &str = "\
 ";
 
 /// What a reader looks for first comes first.
-const SECTIONS: [&str; 13] = [
+const SECTIONS: [&str; 15] = [
     "server",
     "limits",
     "lanes",
@@ -53,6 +53,8 @@ const SECTIONS: [&str; 13] = [
     "sessions",
     "defaults",
     "retention",
+    "process",
+    "uploads",
     "worker",
     "store",
     "log",

@@ -22,6 +22,10 @@ pub struct Config {
     pub store: Store,
     /// The worker inside the server.
     pub worker: Worker,
+    /// What processes get that do not say otherwise, and how much they may bring and leave. Read at each start.
+    pub process: Process,
+    /// Files that are handed in for tasks to come: `PUT /v1/uploads`.
+    pub uploads: Uploads,
     /// How much may wait and how much may run.
     pub limits: Limits,
     /// What a task gets that does not say otherwise. `[agents.NAME]` and `[kinds.NAME]` may say it more narrowly: a
@@ -117,6 +121,72 @@ pub struct HeartbeatMs(pub u64);
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Process {
+    /// What a process is kept in that names no sandbox: `none`, or `bubblewrap` (the machine read-only, no network).
+    pub sandbox: Sandbox,
+    /// What becomes of a working directory at the end of its run: `remove`, `keep`, or `keepOnFailure`. One that is kept
+    /// goes with the next attempt or with the task.
+    pub work_dir: WorkDir,
+    /// All files that are staged for one attempt, unpacked. 1 GiB.
+    pub files_bytes_max: u64,
+    /// Files and directories that are staged for one attempt, unpacked.
+    pub files_max: u64,
+    /// All artifacts of one task. What is over is left out, and listed. 256 MiB.
+    pub artifacts_bytes_max: u64,
+    /// Artifacts of one task.
+    pub artifacts_max: u64,
+    /// What is enforced on each process. A task's own limits win, each by itself. Not set: as much as the machine gives.
+    pub limits: ProcessLimits,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Sandbox {
+    #[default]
+    None,
+    Bubblewrap,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct ProcessLimits {
+    /// Cores, with fractions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 2.0)]
+    pub cpu: Option<f64>,
+    /// Memory in MiB, of all its processes together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 2048)]
+    pub ram_mb: Option<u32>,
+    /// Processes and threads at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 256)]
+    pub pids: Option<u32>,
+    /// Output that is kept; the rest is counted only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(example = 1048576)]
+    pub output_bytes: Option<u64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum WorkDir {
+    Remove,
+    Keep,
+    KeepOnFailure,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Uploads {
+    /// The largest upload. 256 MiB.
+    pub bytes_max: u64,
+    /// How long an upload stays after it was last named by a submit or used by a start. 7 days.
+    pub keep_ms: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Limits {
     /// Tasks that have not started, over all agents. A submit beyond it is answered with 429.
     pub max_queued: u64,
@@ -183,7 +253,7 @@ pub enum RetryClass {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Retention {
-    /// Finished tasks, with results and logs; a task's own ttlMs wins. 30 days.
+    /// Finished tasks, with results, logs and files; a task's own ttlMs wins. 30 days.
     pub tasks_ms: u64,
     /// The event log behind `GET /v1/events`. 24 hours.
     pub events_ms: u64,
@@ -431,6 +501,8 @@ impl Default for Config {
             log: Log { format: LogFormat::Text, level: "info".into() },
             store: Store { durability: Durability::Full },
             worker: Worker::default(),
+            process: Process::default(),
+            uploads: Uploads::default(),
             limits: Limits::default(),
             defaults: Defaults::default(),
             retention: Retention::default(),
@@ -471,6 +543,27 @@ impl Default for HeartbeatMs {
 impl Default for GraceMs {
     fn default() -> Self {
         GraceMs(5000)
+    }
+}
+
+impl Default for Process {
+    fn default() -> Self {
+        let rules = runyard_exec::WorkspaceRules::default();
+        Process {
+            sandbox: Sandbox::None,
+            work_dir: WorkDir::Remove,
+            files_bytes_max: rules.files_bytes_max,
+            files_max: rules.files_max,
+            artifacts_bytes_max: rules.artifacts_bytes_max,
+            artifacts_max: rules.artifacts_max,
+            limits: ProcessLimits::default(),
+        }
+    }
+}
+
+impl Default for Uploads {
+    fn default() -> Self {
+        Uploads { bytes_max: 256 << 20, keep_ms: 7 * DAY_MS }
     }
 }
 

@@ -290,7 +290,8 @@ mod tests {
             next += 1;
             next
         };
-        prepare_batch(&Intake { config: &config, caller: &caller, now_ms: 1 }, request, new_id)
+        let uploads = runyard_exec::Places::new(std::path::Path::new("/")).expect("a directory").uploads();
+        prepare_batch(&Intake { config: &config, caller: &caller, uploads: &uploads, now_ms: 1 }, request, new_id)
     }
 
     fn refused(body: Value) -> (String, String) {

@@ -37,7 +37,7 @@ pub fn prepare(intake: &Intake, request: TaskRequest, resolved: Resolved) -> Res
     authorize(intake, &agent, &kind)?;
     refuse_later_parts(&request)?;
     check_times(intake, &request)?;
-    check_payload(&kind, &request)?;
+    check_payload(intake, &kind, &request)?;
     fields::tags(&request.tags)?;
     fields::metadata(request.metadata.as_ref())?;
     fields::title("name", request.name.as_deref())?;
@@ -187,8 +187,23 @@ fn check_times(intake: &Intake, request: &TaskRequest) -> Checked<()> {
     Ok(())
 }
 
-fn check_payload(kind: &str, request: &TaskRequest) -> Checked<()> {
-    runyard_exec::validate_payload(kind, payload(request)).map_err(|error| Invalid::new(error.field, error.message))
+fn check_payload(intake: &Intake, kind: &str, request: &TaskRequest) -> Checked<()> {
+    let sandbox = config::to_sandbox(intake.config.process.sandbox);
+    let checked = runyard_exec::validate_payload(kind, payload(request), sandbox);
+    checked.map_err(|error| Invalid::new(error.field, error.message))?;
+    check_uploads(intake, kind, request)
+}
+
+/// Each one that is named stays for another while.
+fn check_uploads(intake: &Intake, kind: &str, request: &TaskRequest) -> Checked<()> {
+    for (field, id) in runyard_exec::uploads_named(kind, Some(payload(request))) {
+        if let Err(error) = intake.uploads.touch(id) {
+            tracing::debug!(target: "runyard::http", %error, "an upload is not to be had");
+            let id = Id(id);
+            return Err(Invalid::new(field, format!("there is no upload {id}; hand it in with PUT /v1/uploads")));
+        }
+    }
+    Ok(())
 }
 
 /// Whether its executor hands further messages to it while it runs.
@@ -279,7 +294,8 @@ mod tests {
         let config = config();
         let request: TaskRequest = runyard_wire::parse(body.to_string().as_bytes())?;
         let depends_on = ids_only(&request.depends_on)?;
-        let intake = Intake { config: &config, caller, now_ms: NOW_MS };
+        let uploads = runyard_exec::Places::new(std::path::Path::new("/")).expect("a directory").uploads();
+        let intake = Intake { config: &config, caller, uploads: &uploads, now_ms: NOW_MS };
         prepare(&intake, request, Resolved { id: TaskId(1), depends_on, retry_of: None })
     }
 
@@ -336,6 +352,13 @@ mod tests {
             (json!({ "kind": "noop", "stallMs": 0 }), "stallMs", "from 1"),
             (json!({ "kind": "process", "payload": {} }), "payload.argv", "missing"),
             (json!({ "kind": "http" }), "payload", "missing"),
+            (
+                json!({ "kind": "process", "payload": { "argv": ["true"], "files": [
+                    { "inline": "", "path": "a" }, { "upload": Id(7), "path": "b" }
+                ] } }),
+                "payload.files[1].upload",
+                "no upload",
+            ),
         ];
         for (body, field, rule) in table {
             let Err(error) = prepared(body.clone(), &Caller::unchecked()) else { panic!("{body} was taken") };

@@ -35,7 +35,12 @@ pub async fn create(
 ) -> Result<Response, Error> {
     let key = intake::key_of(key_header(&headers)?, body.value.idempotency_key.as_deref())?;
     let config = app.config.current();
-    let intake = Intake { config: &config.config, caller: &caller, now_ms: clock::wall_ms() };
+    let intake = Intake {
+        config: &config.config,
+        caller: &caller,
+        uploads: &app.worker.places().uploads(),
+        now_ms: clock::wall_ms(),
+    };
     let names = item_names(&body.value);
     let PreparedBatch { batch, mode, items, agent } = intake::prepare_batch(&intake, body.value, clock::new_id)?;
     drop(config);

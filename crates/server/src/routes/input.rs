@@ -78,7 +78,7 @@ async fn follow_up(app: &App, caller: &Caller, doc: &TaskDoc, text: &str) -> Res
         ..copy_of(doc, stored, now_ms)
     };
     let config = app.config.current();
-    let intake = Intake { config: &config.config, caller, now_ms };
+    let intake = Intake { config: &config.config, caller, uploads: &app.worker.places().uploads(), now_ms };
     let resolved = Resolved { id: TaskId(clock::new_id()), depends_on, retry_of: None };
     let mut prepared = intake::prepare(&intake, request, resolved)?;
     if let Some(member) = &mut prepared.new.session {

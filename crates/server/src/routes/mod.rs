@@ -1,5 +1,6 @@
 //! REST `/v1`. Handlers are thin: read the request, ask the scheduler or the store, show the answer.
 
+mod artifacts;
 mod batches;
 mod cancel;
 mod config;
@@ -8,6 +9,7 @@ mod events;
 mod extract;
 mod guard;
 mod health;
+mod heartbeat;
 mod input;
 mod keys;
 mod logs;
@@ -18,6 +20,7 @@ mod settings;
 mod stats;
 mod stream;
 mod tasks;
+mod uploads;
 mod wait;
 
 pub use openapi::openapi_json;
@@ -53,7 +56,11 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(tasks::explain))
         .routes(routes!(logs::logs))
         .routes(routes!(tasks::history))
+        .routes(routes!(artifacts::list))
+        .routes(routes!(artifacts::file))
+        .routes(routes!(uploads::create))
         .routes(routes!(input::input))
+        .routes(routes!(heartbeat::heartbeat))
         .routes(routes!(input::messages))
         .routes(routes!(batches::create))
         .routes(routes!(batches::show))

@@ -24,6 +24,7 @@ pub fn openapi_json() -> &'static str {
     TEXT.get_or_init(|| {
         let mut api = super::api().into_openapi();
         add_problems(&mut api);
+        name_plainly(&mut api);
         api.to_json().expect("the document is plain data")
     })
 }
@@ -59,6 +60,12 @@ fn add_problems(api: &mut OpenApi) {
     }
 }
 
+/// The router writes a rest of a path as `{*path}`, the document as `{path}`.
+fn name_plainly(api: &mut OpenApi) {
+    let paths = std::mem::take(&mut api.paths.paths);
+    api.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
+}
+
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
     [&mut item.get, &mut item.post, &mut item.put, &mut item.patch, &mut item.delete].into_iter().flatten()
 }
@@ -84,11 +91,15 @@ mod tests {
             ("/v1/events", "get"),
             ("/v1/tasks/{id}/input", "post"),
             ("/v1/tasks/{id}/messages", "get"),
+            ("/v1/tasks/{id}/heartbeat", "post"),
             ("/v1/sessions", "get"),
             ("/v1/sessions/{key}", "put"),
             ("/v1/sessions/{key}/context", "put"),
             ("/v1/sessions/{key}/stopall", "post"),
             ("/v1/keys/{id}", "delete"),
+            ("/v1/uploads", "put"),
+            ("/v1/tasks/{id}/artifacts", "get"),
+            ("/v1/tasks/{id}/artifacts/{path}", "get"),
             ("/readyz", "get"),
         ] {
             let operation = &api["paths"][path][method];

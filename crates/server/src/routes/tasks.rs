@@ -49,7 +49,12 @@ pub async fn create(
     request.idempotency_key = intake::key_of(key_header(&headers)?, request.idempotency_key.as_deref())?;
     let key = request.idempotency_key.clone();
     let config = app.config.current();
-    let intake = Intake { config: &config.config, caller: &caller, now_ms: clock::wall_ms() };
+    let intake = Intake {
+        config: &config.config,
+        caller: &caller,
+        uploads: &app.worker.places().uploads(),
+        now_ms: clock::wall_ms(),
+    };
     let depends_on = intake::ids_only(&request.depends_on)?;
     let resolved = Resolved { id: TaskId(clock::new_id()), depends_on, retry_of: None };
     let prepared = intake::prepare(&intake, request, resolved)?;
@@ -126,7 +131,7 @@ impl ListParams {
     responses((status = 200, description = "The task", body = TaskView)))]
 pub async fn show(State(app): State<Arc<App>>, TaskPath(id): TaskPath) -> Result<Json<TaskView>, Error> {
     let doc = task_doc(&app, id).await?;
-    Ok(Json(view::doc_view(&app, doc)?))
+    Ok(Json(view::whole_view(&app, doc).await?))
 }
 
 /// Change what may still be changed, until the task starts.
@@ -180,7 +185,7 @@ pub async fn retry(
     let payload = whole_payload(&app, &doc, stored.payload.clone()).await?;
     let request = TaskRequest { payload, ..copy_of(&doc, stored, now_ms) };
     let config = app.config.current();
-    let intake = Intake { config: &config.config, caller: &caller, now_ms };
+    let intake = Intake { config: &config.config, caller: &caller, uploads: &app.worker.places().uploads(), now_ms };
     let resolved = Resolved { id: TaskId(clock::new_id()), depends_on, retry_of: Some(Id(id.0)) };
     let prepared = intake::prepare(&intake, request, resolved)?;
     drop(config);

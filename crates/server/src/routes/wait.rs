@@ -54,7 +54,7 @@ pub async fn wait(
             return Err(Unavailable::Stopped.into());
         }
         if ended || Instant::now() >= until {
-            let mut response = Json(view::doc_view(&app, doc)?).into_response();
+            let mut response = Json(view::whole_view(&app, doc).await?).into_response();
             if !ended {
                 response.headers_mut().insert(TIMED_OUT, HeaderValue::from_static("true"));
             }

@@ -1,5 +1,6 @@
 use runyard_core::event::{Due, NewTask, Release, Submission, SubmitMode};
 use runyard_core::flow::{FlowKey, Place, Shape};
+use runyard_core::ids::WorkerId;
 use runyard_core::name::Blob;
 use runyard_core::now;
 use runyard_core::session::{Session, SessionId};
@@ -38,6 +39,7 @@ async fn an_end_that_can_never_be_committed_takes_nobody_down_with_it_for_long()
         data_dir: dir.path().to_owned(),
         grace_ms: 0,
         supervisor: None,
+        process_defaults: Arc::new(Default::default),
         capacity: Resources { cpu_milli: 1000, ram_mb: 1000, named: Vec::new() },
         observer: Box::new(Nobody),
     };

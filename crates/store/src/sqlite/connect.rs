@@ -6,7 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags};
 
 use super::row::Doing;
-use crate::store::Result;
+use crate::store::{Result, User};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Durability {
@@ -26,6 +26,8 @@ pub struct Options {
     pub wal_bytes_reset: u64,
     /// At this size the writer itself stops and empties the log.
     pub wal_bytes_max: u64,
+    /// Who opens it: what others are told who find it locked.
+    pub user: User,
 }
 
 impl Default for Options {
@@ -35,6 +37,7 @@ impl Default for Options {
             checkpoint_bytes: 16 << 20,
             wal_bytes_reset: 64 << 20,
             wal_bytes_max: 256 << 20,
+            user: User::Server,
         }
     }
 }

@@ -8,6 +8,7 @@
 mod checkpoint;
 mod commit;
 mod connect;
+mod copy;
 mod load;
 mod lock;
 mod migrations;
@@ -19,5 +20,6 @@ mod row;
 mod store;
 
 pub use connect::{Durability, Options};
+pub use copy::{Quiet, copy_quiet};
 pub use raw::{RawLimit, raw_limit};
 pub use store::SqliteStore;

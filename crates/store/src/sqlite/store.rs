@@ -38,7 +38,7 @@ impl SqliteStore {
     /// Opens the database file, makes it if there is none, and brings its schema up to date. Fails with
     /// [`Locked`](crate::store::Error::Locked) while another store has it open.
     pub fn open(path: &Path, options: Options) -> Result<SqliteStore> {
-        let lock = Lock::take(path)?;
+        let lock = Lock::take(path, options.user)?;
         let mut db = open_writer(path, options.durability)?;
         migrations::migrate(&mut db)?;
         let checkpoints = Checkpoints::start(path, &mut db, options)?;

@@ -14,8 +14,8 @@ use runyard_core::batch::Batch;
 use runyard_core::config::Config;
 use runyard_core::event::{
     Accepted, Admit, Answer, CancelAnswer, Change, ChangeRefusal, Command, Event, Fault, Happening, HappeningKind,
-    Held, Idempotency, NewBatch, NewTask, Refusal, Report, SessionAct, Start, Subject, Submission, SubmitMode,
-    TaskFacts, WorkerSpec,
+    HeartbeatAnswer, Held, Idempotency, NewBatch, NewTask, Refusal, Report, SessionAct, Start, Subject, Submission,
+    SubmitMode, TaskFacts, WorkerSpec,
 };
 use runyard_core::explain::{Explanation, GateView};
 use runyard_core::ids::{BatchId, TaskId, Ticket, WorkerId};
@@ -125,9 +125,13 @@ impl Bed {
     }
 
     pub fn reconfigure(&mut self, change: impl FnOnce(&mut Config)) {
+        let event = self.configure_event(change);
+        self.send([event]);
+    }
+
+    pub fn configure_event(&mut self, change: impl FnOnce(&mut Config)) -> Event {
         change(&mut self.config);
-        let config = Arc::new(self.config.clone());
-        self.send([Event::Configure { ticket: None, config }]);
+        Event::Configure { ticket: None, config: Arc::new(self.config.clone()) }
     }
 
     pub fn join(&mut self, worker: WorkerSpec) {
@@ -428,6 +432,15 @@ impl Bed {
         match self.answer(ticket) {
             Answer::Cancel(answer) => answer,
             other => panic!("a cancel is answered as one, not {other:?}"),
+        }
+    }
+
+    pub fn heartbeat(&mut self, task: TaskId) -> HeartbeatAnswer {
+        let ticket = self.ticket();
+        self.send([Event::Heartbeat { ticket, task }]);
+        match self.answer(ticket) {
+            Answer::Heartbeat(answer) => answer,
+            other => panic!("a heartbeat is answered as one, not {other:?}"),
         }
     }
 

@@ -3,7 +3,7 @@
 use runyard_core::event::Change;
 use runyard_core::task::{Class, Phase, Tier};
 
-use super::bed::{Bed, SECOND, batch, task};
+use super::bed::{Bed, SECOND, batch, message, task};
 
 #[test]
 fn a_child_that_comes_with_its_parents_end_runs_whichever_is_first() {
@@ -31,6 +31,21 @@ fn a_child_that_comes_with_its_parents_failure_is_cancelled_whichever_is_first()
         assert_eq!(bed.states(&[child, grandchild]), [Phase::Cancelled; 2], "{child_first}");
         assert_eq!((bed.n_finals_of(child), bed.n_finals_of(grandchild)), (1, 1));
     }
+}
+
+/// The session is not in the store yet, where a reload looks for all others.
+#[test]
+fn a_reload_counts_for_a_session_that_began_in_its_tick() {
+    let mut bed = Bed::new();
+    bed.reconfigure(|config| config.sessions.defaults.max_concurrent = Some(2));
+    let [first, second] = bed.ids();
+    let submits = [first, second].map(|id| bed.submit_event(message("s").id(id)));
+    let [one, other] = submits;
+    let reload = bed.configure_event(|config| config.sessions.defaults.max_concurrent = Some(1));
+    bed.send([one, other, reload]);
+    assert_eq!(bed.states(&[first, second]), [Phase::Running, Phase::Waiting]);
+    bed.complete(first);
+    assert_eq!(bed.state(second), Phase::Running);
 }
 
 #[test]

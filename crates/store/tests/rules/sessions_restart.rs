@@ -167,6 +167,22 @@ fn the_oldest_run_is_still_the_oldest_after_restarts() {
     assert_eq!(bed.stop("s"), Some(high));
 }
 
+/// Times cannot tell: they are all equal here, as they are after a wall clock was set back.
+#[test]
+fn what_starts_after_a_restart_comes_behind_what_is_held() {
+    let mut bed = Bed::new();
+    for _ in 0..3 {
+        let id = bed.submit(task("a"));
+        bed.complete(id);
+    }
+    let first = bed.submit(message("s").max_concurrent(2));
+    bed.restart();
+    let second = bed.submit(message("s"));
+    assert_eq!(bed.held_in_start_order(), [first, second]);
+    bed.restart();
+    assert_eq!(bed.stop("s"), Some(first));
+}
+
 #[test]
 fn starts_of_one_moment_keep_their_order_over_a_restart() {
     let mut bed = Bed::new().inflight(0);

@@ -1,6 +1,7 @@
 //! Not before, not after, not longer than: delays, deadlines, timeouts, silence, retention.
 
-use runyard_core::event::HappeningKind;
+use runyard_core::event::{HappeningKind, HeartbeatAnswer};
+use runyard_core::ids::TaskId;
 use runyard_core::task::{Class, Phase, Stop};
 
 use super::bed::{Bed, DAY, HOUR, MINUTE, SECOND, task};
@@ -228,6 +229,49 @@ fn silence_is_told_stopped_and_retried() {
     assert_eq!(bed.n_happenings(HappeningKind::TaskStalled), 1);
     bed.confirm_stop(id);
     assert_eq!((bed.state(id), bed.task(id).retries_used), (Phase::Scheduled, 1));
+}
+
+#[test]
+fn a_heartbeat_of_the_work_postpones_its_stall() {
+    let mut bed = Bed::new();
+    let id = bed.submit(task("a").stall_ms(5 * SECOND));
+    for _ in 0..3 {
+        bed.advance_ms(5 * SECOND - 1);
+        assert_eq!(bed.heartbeat(id), HeartbeatAnswer::Noted);
+    }
+    assert_eq!(bed.take_stops(), []);
+    bed.advance_ms(5 * SECOND);
+    assert_eq!(bed.take_stops(), [(id, Stop::Stalled)]);
+    assert_eq!(bed.heartbeat(id), HeartbeatAnswer::Stopping, "it comes too late");
+    bed.confirm_stop(id);
+    assert_eq!((bed.state(id), bed.class(id)), (Phase::Scheduled, Some(Class::Timeout)));
+}
+
+#[test]
+fn a_heartbeat_does_not_postpone_a_timeout() {
+    let mut bed = Bed::new();
+    let id = bed.submit(task("a").stall_ms(5 * SECOND).timeout_ms(6 * SECOND));
+    bed.advance_ms(4 * SECOND);
+    assert_eq!(bed.heartbeat(id), HeartbeatAnswer::Noted);
+    bed.advance_ms(2 * SECOND);
+    assert_eq!(bed.take_stops(), [(id, Stop::Timeout)]);
+}
+
+#[test]
+fn only_what_is_held_has_a_heartbeat() {
+    let mut bed = Bed::new().inflight(1).idle_workers();
+    let held = bed.submit(task("a").stall_ms(5 * SECOND));
+    let queued = bed.submit(task("a"));
+    assert_eq!(bed.heartbeat(held), HeartbeatAnswer::Noted, "it may be quicker than the report of its start");
+    assert_eq!(bed.heartbeat(queued), HeartbeatAnswer::NotRunning(Phase::Queued));
+    assert_eq!(bed.heartbeat(TaskId(404)), HeartbeatAnswer::NotFound);
+    bed.begin(held);
+    bed.advance_ms(5 * SECOND - 1);
+    assert_eq!(bed.take_stops(), [], "its silence begins with its start");
+    bed.cancel(queued);
+    bed.complete(held);
+    assert_eq!(bed.heartbeat(held), HeartbeatAnswer::NotRunning(Phase::Completed));
+    assert_eq!(bed.heartbeat(queued), HeartbeatAnswer::NotRunning(Phase::Cancelled));
 }
 
 /// pinchtab 65, 67

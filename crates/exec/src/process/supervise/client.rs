@@ -13,24 +13,27 @@ use rustix::process::Signal;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::control::Talk;
+use super::control::{self, Talk};
 use super::identity::{Identity, Watched};
 use super::lease::{self, Found};
 use super::run_dir::{Orders, RunDir};
+use super::started;
 use super::survey::Survivor;
 use crate::input::Input;
 use crate::job::{Job, Signs};
 use crate::outcome::{Failure, Outcome};
-use crate::payload::ProcessPayload;
 use crate::places::Places;
 use crate::process::{LeftoversError, environment, kill_group, leftovers};
+use crate::workspace::{FileSpec, Workspaces};
 
 /// A supervisor that has not moved its heartbeat for so many of its intervals hangs.
-const BEATS_MISSED_MAX: u32 = 3;
+pub(super) const BEATS_MISSED_MAX: u32 = 3;
 /// How often a supervisor that has the lock is asked who it is.
 const LOOK: Duration = Duration::from_millis(20);
 /// The same for one that has just been started, and takes a few milliseconds.
 const LOOK_FRESH: Duration = Duration::from_millis(2);
+/// One that is asked to stop before it has said who it is dies of that, or says so at once.
+const SIGN_MAX: Duration = Duration::from_secs(1);
 /// Between two tries to kill what does not die.
 const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 
@@ -47,6 +50,12 @@ pub(crate) struct Supervised {
     /// Without one, processes are adopted but not started.
     program: Option<SupervisorProgram>,
     leave: CancellationToken,
+}
+
+/// What a start needs beside its job.
+pub(crate) struct Fresh<'a> {
+    pub workspaces: &'a Workspaces,
+    pub files: Vec<FileSpec>,
 }
 
 /// Why the watch is over.
@@ -81,25 +90,74 @@ impl Supervised {
         self.leave.cancel();
     }
 
-    pub(crate) async fn run(&self, job: &Job, input: Input, stop: &CancellationToken, signs: &dyn Signs) -> Outcome {
-        if stop.is_cancelled() {
-            return Outcome::Stopped;
-        }
-        // What can never start needs no supervisor.
-        if let Err(error) = ProcessPayload::parse(job.payload.as_deref()) {
-            return Failure::from(error).into();
-        }
+    /// The directory of the run comes first: a worker that dies while the files are staged leaves it unsigned, and the
+    /// next one hands the attempt back. With files it has begun from then on: their time is the attempt's own, and may be
+    /// longer than a start may take.
+    pub(crate) async fn run(
+        &self,
+        job: &Job,
+        fresh: Fresh<'_>,
+        input: Input,
+        stop: &CancellationToken,
+        signs: &dyn Signs,
+    ) -> Outcome {
         let program = self.program.clone().expect("only a worker with a supervisor starts processes under one");
         let heartbeat = Duration::from_millis(program.heartbeat_ms);
-        match self.launch(program, job).await {
-            Ok((dir, child)) => {
+        let failed = |error: io::Error| Failure::worker(format!("its supervisor cannot be started: {error}"));
+        let dir = match self.write_orders(&program, job).await {
+            Ok(dir) => dir,
+            Err(error) => return failed(error).into(),
+        };
+        if !fresh.files.is_empty() {
+            signs.begun();
+        }
+        let prepared = fresh.workspaces.prepare(job, fresh.files, signs, self.halted(stop)).await;
+        if let Err(outcome) = prepared {
+            return outcome;
+        }
+        match spawn_apart(program, dir.clone()).await {
+            Ok(child) => {
                 let supervisor = Identity::of(child.id() as i32).watch();
                 let attached = Attached { dir, job, heartbeat, supervisor, child: Some(child) };
-                attached.signed().await;
-                signs.begun();
+                if self.signed(&attached, stop).await {
+                    signs.begun();
+                }
                 self.see_to_end(attached, input, stop, signs).await
             }
-            Err(error) => Failure::worker(format!("its supervisor cannot be started: {error}")).into(),
+            Err(error) => failed(error).into(),
+        }
+    }
+
+    /// Waits until the supervisor has said who it is: from then on the next server finds it. What has not begun in time is
+    /// asked to stop; one that hangs does not hear that, and is not waited for.
+    async fn signed(&self, run: &Attached<'_>, stop: &CancellationToken) -> bool {
+        let signed = async {
+            while run.dir.supervisor().is_none() {
+                tokio::time::sleep(LOOK_FRESH).await;
+            }
+        };
+        let hangs = async {
+            stop.cancelled().await;
+            run.supervisor.signal(Signal::TERM);
+            tokio::time::sleep(SIGN_MAX).await;
+        };
+        tokio::select! {
+            biased;
+            () = signed => true,
+            () = run.supervisor.ended() => false,
+            () = self.leave.cancelled() => false,
+            () = hangs => false,
+        }
+    }
+
+    /// What becomes of an attempt that is not ready yet when it is stopped, or left.
+    async fn halted(&self, stop: &CancellationToken) -> Outcome {
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Outcome::Stopped,
+            () = self.leave.cancelled() => {
+                Outcome::NotStarted { reason: "the server stopped before its files were all there".to_owned() }
+            }
         }
     }
 
@@ -112,35 +170,34 @@ impl Supervised {
         signs: &dyn Signs,
     ) -> Outcome {
         let Survivor { job, dir, heartbeat_ms } = survivor;
-        match signed(&dir).await {
+        let heartbeat = Duration::from_millis(heartbeat_ms);
+        let signed = tokio::select! {
+            signed = signed(&dir, heartbeat) => signed,
+            () = self.leave.cancelled() => return Outcome::Left,
+        };
+        match signed {
             Some(identity) => {
-                let (supervisor, heartbeat) = (identity.watch(), Duration::from_millis(heartbeat_ms));
-                let attached = Attached { dir, job: &job, heartbeat, supervisor, child: None };
+                let attached = Attached { dir, job: &job, heartbeat, supervisor: identity.watch(), child: None };
                 self.see_to_end(attached, input, stop, signs).await
             }
-            None => Outcome::Lost { reason: "its supervisor ended before it had started anything".to_owned() },
+            None => Outcome::NotStarted { reason: "its supervisor ended before it had started anything".to_owned() },
         }
     }
 
-    /// The outcome is known to those who decide: nothing more is needed of the run.
+    /// The outcome is known to those who decide: nothing more is needed of the run but how it ended, for people.
     pub(crate) fn forget(&self, task: u128, attempt: u32) {
         let dir = RunDir::of(&self.places, task, attempt);
-        if let Err(error) = dir.remove() {
+        if let Err(error) = dir.retire(&self.places.exit_file(task, attempt)) {
             tracing::warn!(path = %dir.path().display(), %error, "the directory of a run cannot be removed");
         }
     }
 
-    /// Not to be given up half-way: a supervisor that is started must be known.
-    async fn launch(&self, program: SupervisorProgram, job: &Job) -> io::Result<(RunDir, Child)> {
+    async fn write_orders(&self, program: &SupervisorProgram, job: &Job) -> io::Result<RunDir> {
         let dir = RunDir::of(&self.places, job.task, job.attempt);
         let (heartbeat_ms, data_dir) = (program.heartbeat_ms, self.places.data_dir().to_owned());
         let orders = Orders { job: job.clone(), heartbeat_ms, data_dir };
-        let spawned = tokio::task::spawn_blocking(move || {
-            dir.create(&orders)?;
-            let child = spawn(&program, &dir).inspect_err(|_| drop(dir.remove()))?;
-            Ok((dir, child))
-        });
-        spawned.await.map_err(io::Error::other)?
+        let written = tokio::task::spawn_blocking(move || dir.create(&orders).map(|()| dir));
+        written.await.map_err(io::Error::other)?
     }
 
     async fn see_to_end(
@@ -169,7 +226,7 @@ impl Supervised {
             other => {
                 let reason = run.reason(end, other.err());
                 tracing::warn!(task = run.job.task_text(), attempt = run.job.attempt, reason, "a supervisor is gone");
-                self.sweep(run.job).await;
+                self.sweep(run.job, run.supervisor.pid()).await;
                 talk.finish(std::iter::empty(), None);
                 // Killed on its way, before it could hear that it was to stop: that stop is done.
                 if stop.is_cancelled() { Outcome::Stopped } else { Outcome::Lost { reason } }
@@ -195,7 +252,12 @@ impl Supervised {
                 _ = look.tick() => {
                     let still_for = pulse.look();
                     if still_for > run.heartbeat * BEATS_MISSED_MAX {
-                        run.supervisor.signal(Signal::KILL);
+                        // On a full disk a heartbeat cannot be written, and nobody should die of that.
+                        if control::answers(&run.dir).await {
+                            pulse.moved();
+                            continue;
+                        }
+                        run.supervisor.kill_tree();
                         run.supervisor.ended().await;
                         return WatchEnd::Hung(still_for);
                     }
@@ -206,17 +268,14 @@ impl Supervised {
     }
 
     /// Until nothing of the run is alive. There is no bound: the lease is held as long as something runs.
-    async fn sweep(&self, job: &Job) {
+    async fn sweep(&self, job: &Job, supervisor_pid: i32) {
         while let Err(error) = self.kill_remains(job).await {
             tracing::warn!(task = job.task_text(), %error, "what a dead supervisor left behind does not die");
             tokio::time::sleep(SWEEP_PAUSE).await;
         }
         let lease = self.places.running_file(job.task);
-        match std::fs::remove_file(&lease) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(path = %lease.display(), %error, "a lease file cannot be removed");
-            }
-            _ => {}
+        if let Err(error) = lease::remove_of(&lease, supervisor_pid) {
+            tracing::warn!(path = %lease.display(), %error, "a lease file cannot be removed");
         }
     }
 }
@@ -232,19 +291,6 @@ impl Supervised {
 }
 
 impl Attached<'_> {
-    /// Until the supervisor has said who it is: from then on the next server finds it. Or until it has ended.
-    async fn signed(&self) {
-        let signed = async {
-            while self.dir.supervisor().is_none() {
-                tokio::time::sleep(LOOK_FRESH).await;
-            }
-        };
-        tokio::select! {
-            () = signed => {}
-            () = self.supervisor.ended() => {}
-        }
-    }
-
     /// In words for a person.
     fn reason(&self, end: WatchEnd, unreadable: Option<io::Error>) -> String {
         let pid = self.supervisor.pid();
@@ -275,18 +321,23 @@ impl Pulse {
         match lease::read(&self.lease_file) {
             Found::Lease(lease) if lease.heartbeat != self.heartbeat => {
                 self.heartbeat = lease.heartbeat;
-                self.moved_at = Instant::now();
+                self.moved();
             }
             // The supervisor writes it anew with its next heartbeat.
-            Found::Unreadable(why) => lease::set_aside(&self.lease_file, &why),
+            Found::Unreadable(why) => drop(lease::set_aside(&self.lease_file, &why)),
             Found::Lease(_) | Found::Nothing => {}
         }
         self.moved_at.elapsed()
     }
+
+    fn moved(&mut self) {
+        self.moved_at = Instant::now();
+    }
 }
 
-/// Who has the lock; `None` when nobody has it any more.
-async fn signed(dir: &RunDir) -> Option<Identity> {
+/// Who has the lock; `None` when nobody has it any more. One that hangs before it has said who it is gets killed.
+async fn signed(dir: &RunDir, heartbeat: Duration) -> Option<Identity> {
+    let hangs_at = Instant::now() + heartbeat * BEATS_MISSED_MAX;
     loop {
         if let Some(identity) = dir.supervisor() {
             return Some(identity);
@@ -294,8 +345,19 @@ async fn signed(dir: &RunDir) -> Option<Identity> {
         if !matches!(dir.lock(), Ok(None)) {
             return None;
         }
+        if Instant::now() >= hangs_at
+            && let Some(supervisor) = started::of_run(dir.path())
+        {
+            supervisor.signal(Signal::KILL);
+        }
         tokio::time::sleep(LOOK).await;
     }
+}
+
+/// Not to be given up half-way: a supervisor that is started must be known.
+async fn spawn_apart(program: SupervisorProgram, dir: RunDir) -> io::Result<Child> {
+    let spawned = tokio::task::spawn_blocking(move || spawn(&program, &dir));
+    spawned.await.map_err(io::Error::other)?
 }
 
 /// With nothing of ours but the few variables its command is to have, and its own log to write to.

@@ -1,8 +1,8 @@
 //! `control.sock`: what a supervisor tells a server that listens, and the lines that the server hands in.
 //!
 //! Both ways JSON lines. A server that connects is first told how things stand, so it does not matter which one it is or
-//! what it missed. A line of input has an id: one that comes again, because a server could not know whether it had
-//! arrived, is not written again.
+//! what it missed; it is told something even when there is nothing to tell, because an answer proves life. A line of
+//! input has an id: one that comes again, because a server could not know whether it had arrived, is not written again.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -32,6 +32,8 @@ const MESSAGE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// How often a server tries to reach a supervisor that does not answer, and looks at the log meanwhile.
 const RETRY_MIN: Duration = Duration::from_millis(10);
 const RETRY_MAX: Duration = Duration::from_secs(1);
+/// A supervisor answers in a millisecond; on a machine that has no time for it, in a few hundred.
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(2);
 
 /// What the supervisor says: only what is new.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -120,17 +122,20 @@ impl Desk {
 
     async fn tell(&self, mut writer: OwnedWriteHalf) -> io::Result<()> {
         let mut changes = self.board.subscribe();
-        let mut told = Board::default();
+        let mut told = changes.borrow_and_update().clone();
+        // Whoever asks whether it is alive must get an answer, also from a run that has not said anything yet.
+        let first = told.since(&Board::default()).unwrap_or_default();
+        writer.write_all(&line(&first)).await?;
         loop {
+            tokio::time::sleep(GATHER).await;
+            if changes.changed().await.is_err() {
+                return Ok(());
+            }
             let board = changes.borrow_and_update().clone();
             if let Some(news) = board.since(&told) {
                 writer.write_all(&line(&news)).await?;
             }
             told = board;
-            tokio::time::sleep(GATHER).await;
-            if changes.changed().await.is_err() {
-                return Ok(());
-            }
         }
     }
 
@@ -205,6 +210,15 @@ fn push_bounded(ids: &mut VecDeque<u128>, id: u128) {
 }
 
 // ── The server's side ───────────────────────────────────────────────────────────────────────────────────────────────
+
+/// A supervisor speaks first, so whatever it says proves that it is alive.
+pub(super) async fn answers(dir: &RunDir) -> bool {
+    let first_word = async {
+        let address = Address::of(dir)?;
+        UnixStream::connect(&address.path).await?.read_u8().await
+    };
+    matches!(tokio::time::timeout(ANSWER_MAX, first_word).await, Ok(Ok(_)))
+}
 
 /// Passes on what the supervisor says, and the lines it is to have.
 pub(super) struct Talk<'a> {
@@ -327,13 +341,13 @@ impl<'a> Talk<'a> {
 
 /// The address of a socket has room for 107 bytes, and a data directory may be deeper: it is reached through the open
 /// directory.
-struct Address {
-    path: PathBuf,
+pub(super) struct Address {
+    pub(super) path: PathBuf,
     _dir: File,
 }
 
 impl Address {
-    fn of(dir: &RunDir) -> io::Result<Address> {
+    pub(super) fn of(dir: &RunDir) -> io::Result<Address> {
         let opened = File::open(dir.path())?;
         let path = PathBuf::from(format!("/proc/self/fd/{}/{}", opened.as_raw_fd(), dir.socket_name()));
         Ok(Address { path, _dir: opened })

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::facts::ExitFacts;
 use crate::job::{Job, Progress, task_of_text, task_text};
 use crate::outcome::{Class, Failure, Fault, Outcome};
 use crate::process::exit::signal_name;
@@ -30,6 +31,9 @@ pub(crate) struct ExitRecord {
     peak_rss_bytes: u64,
     wall_ms: u64,
     ended_at: String,
+    /// Of its limits, what could not be kept, in sentences for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    not_enforced: Vec<String>,
     /// The last messages it took as input. The server may not have heard of them.
     #[serde(default)]
     taken: Vec<String>,
@@ -44,6 +48,7 @@ pub(crate) struct Facts {
     pub status: Option<ExitStatus>,
     pub used: ChildrenUsage,
     pub wall: Duration,
+    pub not_enforced: Vec<String>,
     pub taken: Vec<u128>,
     pub progress: Option<Progress>,
 }
@@ -69,6 +74,9 @@ enum Recorded {
     Lost {
         reason: String,
     },
+    NotStarted {
+        reason: String,
+    },
 }
 
 impl ExitRecord {
@@ -83,6 +91,7 @@ impl ExitRecord {
             peak_rss_bytes: facts.used.peak_rss_bytes,
             wall_ms: u64::try_from(facts.wall.as_millis()).unwrap_or(u64::MAX),
             ended_at: format!("{:.3}", jiff::Timestamp::now()),
+            not_enforced: facts.not_enforced,
             taken: facts.taken.into_iter().map(task_text).collect(),
             progress: facts.progress,
         }
@@ -90,6 +99,31 @@ impl ExitRecord {
 
     pub(crate) fn taken(&self) -> impl Iterator<Item = u128> {
         self.taken.iter().filter_map(|id| task_of_text(id))
+    }
+
+    /// A command that was started has ended somehow.
+    pub(crate) fn has_run(&self) -> bool {
+        self.exit_code.is_some() || self.signal.is_some()
+    }
+
+    pub(crate) fn is_of(&self, attempt: u32) -> bool {
+        self.attempt == attempt
+    }
+
+    pub(crate) fn not_enforced(&self) -> Vec<String> {
+        self.not_enforced.clone()
+    }
+
+    pub(crate) fn into_facts(self) -> ExitFacts {
+        ExitFacts {
+            attempt: self.attempt,
+            exit_code: self.exit_code,
+            signal: self.signal,
+            cpu_seconds: self.cpu_seconds,
+            peak_rss_bytes: self.peak_rss_bytes,
+            wall_ms: self.wall_ms,
+            ended_at: self.ended_at,
+        }
     }
 
     pub(crate) fn progress(&self) -> Option<&Progress> {
@@ -115,6 +149,7 @@ impl From<Outcome> for Recorded {
             },
             Outcome::Stopped => Recorded::Stopped {},
             Outcome::Lost { reason } => Recorded::Lost { reason },
+            Outcome::NotStarted { reason } => Recorded::NotStarted { reason },
             Outcome::Left => Recorded::Lost { reason: "it was left alone".to_owned() },
         }
     }
@@ -134,6 +169,7 @@ impl From<Recorded> for Outcome {
             }),
             Recorded::Stopped {} => Outcome::Stopped,
             Recorded::Lost { reason } => Outcome::Lost { reason },
+            Recorded::NotStarted { reason } => Outcome::NotStarted { reason },
         }
     }
 }
@@ -148,14 +184,16 @@ fn bytes(result: Box<RawValue>) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use super::*;
     use crate::job::Kind;
     use crate::limits::Limits;
+    use crate::payload::Sandbox;
+    use crate::workspace::WorkspaceRules;
 
-    fn job() -> Job {
+    pub(in super::super) fn job() -> Job {
         Job {
             task: 7,
             attempt: 2,
@@ -169,6 +207,8 @@ mod tests {
             watch_silence: true,
             output_bytes_max: 10,
             limits: Limits { cpu: Some(0.5), ..Limits::default() },
+            sandbox: Sandbox::Bubblewrap,
+            workspace: WorkspaceRules { files_max: 3, ..WorkspaceRules::default() },
             grace: Duration::from_millis(1500),
         }
     }
@@ -184,6 +224,7 @@ mod tests {
             Outcome::Failed(Failure::worker("no room")),
             Outcome::Stopped,
             Outcome::Lost { reason: "gone".to_owned() },
+            Outcome::NotStarted { reason: "no server".to_owned() },
         ];
         for outcome in outcomes {
             let progress = Some(Progress { fraction: Some(0.5), message: None });

@@ -8,7 +8,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_s
 use serde::{Deserialize, Serialize};
 use tokio::io::unix::AsyncFd;
 
-use crate::process::{proc_table, system};
+use crate::process::{proc_table, system, tree};
 
 /// How often a process that cannot be waited for is looked at.
 const LOOK: Duration = Duration::from_millis(50);
@@ -58,6 +58,16 @@ impl Identity {
         };
     }
 
+    /// Kills a supervisor with everything below it. It is stopped first, and still there while the rest is killed: so what
+    /// loses its parent comes to it, and is found.
+    pub(crate) fn kill_tree(&self) {
+        self.signal(Signal::STOP);
+        if let Some(root) = Pid::from_raw(self.pid).filter(|_| self.is_alive()) {
+            tree::strike_below(root);
+        }
+        self.signal(Signal::KILL);
+    }
+
     /// Sees its end. It has ended already when it is not there.
     pub(crate) fn watch(&self) -> Watched {
         let pid = Pid::from_raw(self.pid).filter(|_| self.is_of_this_boot());
@@ -93,6 +103,10 @@ impl Watched {
 
     pub(crate) fn pid(&self) -> i32 {
         self.identity.pid
+    }
+
+    pub(crate) fn kill_tree(&self) {
+        self.identity.kill_tree();
     }
 
     pub(crate) fn signal(&self, signal: Signal) {

@@ -74,6 +74,9 @@ pub struct LeaseMetadata {
     pub log: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_dir: Option<PathBuf>,
+    /// Of its limits, what could not be kept, in sentences for people.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_enforced: Vec<String>,
 }
 
 /// The JSON schema of a lease file.
@@ -149,12 +152,13 @@ impl LeaseFile {
         }
     }
 
-    pub(crate) fn command_started(&self, pid: i32) {
+    pub(crate) fn command_started(&self, pid: i32, not_enforced: &[String]) {
         let start = Identity::of(pid).process_start;
         self.rewrite(|lease| {
             lease.state = LeaseState::Running;
             lease.metadata.command_pid = Some(pid);
             lease.metadata.command_start = Some(start);
+            lease.metadata.not_enforced = not_enforced.to_vec();
         });
     }
 
@@ -208,17 +212,19 @@ pub(crate) fn read(path: &Path) -> Found {
     }
 }
 
-/// Renames what nobody can read, so that it is in nobody's way and a person can look at it.
-pub(crate) fn set_aside(path: &Path, why: &io::Error) {
+/// Renames what nobody can read, so that it is in nobody's way and a person can look at it. Gives where it is now.
+pub(crate) fn set_aside(path: &Path, why: &io::Error) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let free = (1u32..).map(|n| path.with_file_name(format!("{name}.bad-{n}"))).find(|path| !path.exists());
     let aside = free.expect("not every number is taken");
     match fs::rename(path, &aside) {
         Ok(()) => {
             tracing::warn!(path = %path.display(), aside = %aside.display(), error = %why, "an unreadable lease file is set aside");
+            aside
         }
         Err(error) => {
             tracing::warn!(path = %path.display(), %error, "an unreadable lease file cannot be set aside");
+            path.to_owned()
         }
     }
 }
@@ -250,7 +256,7 @@ fn link(draft: &Path, path: &Path, own_pid: i32) -> Result<(), Refused> {
             }
             // Whoever made it is dead, or it is this process, which has ended that run.
             Found::Lease(_) => remove_if_there(path).map_err(Refused::Io)?,
-            Found::Unreadable(why) => set_aside(path, &why),
+            Found::Unreadable(why) => drop(set_aside(path, &why)),
             Found::Nothing => {}
         }
     }
@@ -271,10 +277,27 @@ fn replace(path: &Path, lease: &Lease) -> io::Result<()> {
 fn write_draft(path: &Path, lease: &Lease) -> io::Result<PathBuf> {
     let mut bytes = serde_json::to_vec_pretty(lease)?;
     bytes.push(b'\n');
-    let draft = path.with_extension(format!("json.{}.tmp", lease.pid));
+    let draft = draft_of(path, lease.pid);
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
     file.write_all(&bytes)?;
     Ok(draft)
+}
+
+fn draft_of(path: &Path, pid: i32) -> PathBuf {
+    path.with_extension(format!("json.{pid}.tmp"))
+}
+
+/// The lease file that this was to become; `None` when it is no draft.
+pub(crate) fn file_of_draft(draft: &Path) -> Option<PathBuf> {
+    let name = draft.file_name()?.to_str()?;
+    let (lease_file, _pid) = name.strip_suffix(".tmp")?.rsplit_once('.')?;
+    (lease_file.starts_with("task_") && lease_file.ends_with(".json")).then(|| draft.with_file_name(lease_file))
+}
+
+/// What a supervisor that is dead had in hand.
+pub(crate) fn remove_of(path: &Path, pid: i32) -> io::Result<()> {
+    remove_if_there(&draft_of(path, pid))?;
+    remove_if_there(path)
 }
 
 /// What would start it by hand. A payload that cannot be read is never started.
@@ -300,4 +323,18 @@ fn quoted(word: &str) -> String {
 
 fn now_text() -> String {
     format!("{:.3}", jiff::Timestamp::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_draft_is_known_by_its_name() {
+        let path = Path::new("/data/running/task_0a-1.json");
+        assert_eq!(file_of_draft(&draft_of(path, 77)), Some(path.to_owned()));
+        for other in ["task_0a-1.json", "task_0a-1.json.bad-1", "task_0a-1.tmp", "notes.json.1.tmp"] {
+            assert_eq!(file_of_draft(&path.with_file_name(other)), None, "{other}");
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use rustix::fs::{FlockOperation, flock};
 use serde::de::DeserializeOwned;
@@ -81,10 +82,7 @@ impl RunDir {
 
     /// `None` when there is none.
     pub(crate) fn exit_record(&self) -> io::Result<Option<ExitRecord>> {
-        match read(&self.exit_file()) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            record => record.map(Some),
-        }
+        if_there(read(&self.exit_file()))
     }
 
     /// There before anything else says that the run is over, and there after a power loss.
@@ -112,6 +110,20 @@ impl RunDir {
     /// The supervisor; `None` before it has said who it is.
     pub(crate) fn supervisor(&self) -> Option<Identity> {
         read(&self.identity_file()).ok()
+    }
+
+    /// When it said so; when it took the lock, as long as it has not.
+    pub(crate) fn signed_at(&self) -> Option<SystemTime> {
+        fs::metadata(self.identity_file()).and_then(|metadata| metadata.modified()).ok()
+    }
+
+    /// Removes it; its exit record is kept beside the log of the attempt, as long as that.
+    pub(crate) fn retire(&self, kept: &Path) -> io::Result<()> {
+        if let Some(folder) = kept.parent() {
+            create_private_dir(folder)?;
+        }
+        if_there(fs::rename(self.exit_file(), kept))?;
+        self.remove()
     }
 
     pub(crate) fn remove(&self) -> io::Result<()> {
@@ -144,7 +156,15 @@ impl Lock {
     }
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
+/// `None` for a file that is not there.
+fn if_there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+pub(super) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<T> {
     Ok(serde_json::from_slice(&fs::read(path)?)?)
 }
 

@@ -56,13 +56,14 @@ pub fn supervise(run: &Path) -> Result<(), Error> {
     let path = || run.to_owned();
     let no_run = |source| Error::NoRun { path: path(), source };
     let mut lock = dir.lock().map_err(no_run)?.ok_or_else(|| Error::Taken { path: path() })?;
+    // At once: who has the lock and has not said who it is cannot be killed when it hangs.
+    lock.sign(&Identity::own()).map_err(Error::SetUp)?;
     let orders = dir.orders().map_err(no_run)?;
     if dir.exit_record().map_err(no_run)?.is_some() {
         return Err(Error::Ended { path: path() });
     }
     let places = Places::new(&orders.data_dir).map_err(no_run)?;
     detach().map_err(Error::SetUp)?;
-    lock.sign(&Identity::own()).map_err(Error::SetUp)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::SetUp)?;
     let done = runtime.block_on(Supervisor { dir, orders, places }.run());
     // A thread that still looks at something must not hold the end up.
@@ -75,6 +76,8 @@ pub fn supervise(run: &Path) -> Result<(), Error> {
 fn detach() -> io::Result<()> {
     // Refused when it leads a group already, which is what a shell makes of it that starts it by hand.
     let _ = rustix::process::setsid();
+    // The server starts it through /proc/self/exe, and `ps`, `top` and `pgrep` would call it `exe`.
+    let _ = rustix::thread::set_name(c"runyard");
     own_descendants()?;
     // It must not keep a file system from being unmounted.
     std::env::set_current_dir("/")
@@ -101,20 +104,23 @@ impl Supervisor {
         let desk_open = desk.listen(&self.dir).map_err(Error::SetUp)?;
         let (stop, overtime) = (CancellationToken::new(), Cell::new(None));
         let processes = Processes::in_this_thread(self.places.clone().into());
-        let ended = tokio::select! {
+        let mut ended = tokio::select! {
             ended = processes.run_held(job, &lease, input, &stop, &*desk) => ended,
             () = self.attend(signals, &lease, &stop, &overtime, began) => unreachable!("it attends until the run ends"),
         };
-        drop(desk_open);
         let facts = Facts {
             status: ended.status,
+            not_enforced: std::mem::take(&mut ended.not_enforced),
             used: system::children_usage(),
             wall: began.elapsed(),
             taken: desk.taken(),
             progress: desk.progress(),
         };
         let outcome = self.judge(ended, overtime.get());
+        // The desk is open all the time: a record that has to wait for room on a full disk is no reason to be taken for
+        // one that hangs.
         let recorded = self.record(outcome, facts).await;
+        drop(desk_open);
         lease.remove();
         recorded
     }

@@ -1,0 +1,84 @@
+//! What a server and a tick both stand on: the data directory, the store in it, and the configuration that lies there.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use runyard_core::flow::Resources;
+use runyard_exec::process::supervise::SupervisorProgram;
+use runyard_store::sqlite::{self, SqliteStore};
+use runyard_store::store::{self, Holder, Reader, User};
+use serde_json::Map;
+
+use crate::config::{self, Config, Durability, Live, PATCH_SETTING, Sources};
+use crate::server::{Error, STORE_FILE};
+
+/// A tick is done in less; one that starts a task with large files to fetch may take longer.
+const TICK_MAX: Duration = Duration::from_secs(30);
+
+/// Made when it is not there.
+pub(crate) fn data_dir(path: &Path) -> Result<PathBuf, Error> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.and_then(|()| path.canonicalize()).map_err(|source| Error::Data { path: path.to_owned(), source })
+}
+
+/// A server waits for a tick that is at work.
+pub(crate) async fn open_store(data_dir: &Path, durability: Durability, user: User) -> Result<SqliteStore, Error> {
+    let path = data_dir.join(STORE_FILE);
+    let durability = match durability {
+        Durability::Full => sqlite::Durability::Full,
+        Durability::Normal => sqlite::Durability::Normal,
+    };
+    let options = sqlite::Options { durability, user, ..sqlite::Options::default() };
+    let began = Instant::now();
+    let open = move || loop {
+        match SqliteStore::open(&path, options) {
+            Err(error) if user == User::Server && is_ticked(&error) && began.elapsed() < TICK_MAX => {}
+            opened => return opened,
+        }
+    };
+    let opened = tokio::task::spawn_blocking(open).await;
+    opened.map_err(|_| Error::Thread)?.map_err(|source| Error::Store { path: data_dir.to_owned(), source })
+}
+
+fn is_ticked(error: &store::Error) -> bool {
+    matches!(error, store::Error::Locked { holder: Some(Holder { user: User::Tick, .. }), .. })
+}
+
+/// The stored patch is laid over what was read. One that no longer fits (a file changed below it) is left out with a
+/// warning: a server that does not start cannot be patched back.
+pub(crate) fn with_patch(sources: Sources, reader: &dyn Reader, data_dir: &Path, without: Live) -> Result<Live, Error> {
+    let stored = reader.setting(PATCH_SETTING).map_err(|source| Error::Store { path: data_dir.to_owned(), source })?;
+    let Some(stored) = stored else { return Ok(without) };
+    let patched = serde_json::from_slice::<Map<_, _>>(&stored).ok().map(|patch| Live::load(sources, patch));
+    match patched {
+        Some(Ok(live)) => Ok(live),
+        Some(Err(error)) => {
+            tracing::warn!(target: "runyard::config", "the stored patch is left out, it does not fit any more: {error}");
+            Ok(without)
+        }
+        None => {
+            tracing::warn!(target: "runyard::config", "the stored patch is left out: it is no JSON object");
+            Ok(without)
+        }
+    }
+}
+
+pub(crate) fn supervisor(program: PathBuf, config: &Config) -> SupervisorProgram {
+    SupervisorProgram { program, heartbeat_ms: config.worker.heartbeat_ms.0 }
+}
+
+pub(crate) fn capacity(worker: &config::Worker) -> Resources {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+    // Agents' work mostly waits, so a core takes four.
+    let cpu = worker.cpu.unwrap_or(4.0 * cores);
+    Resources { cpu_milli: (cpu * 1000.0) as u32, ram_mb: worker.ram_mb.unwrap_or_else(ram_mb), named: Vec::new() }
+}
+
+/// All of the machine's memory; a machine that does not say gets a modest guess.
+fn ram_mb() -> u32 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.and_then(|kib| u32::try_from(kib / 1024).ok()).unwrap_or(4096)
+}
