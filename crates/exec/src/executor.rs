@@ -10,6 +10,7 @@ use crate::http::Http;
 use crate::input::Input;
 use crate::job::{Job, Kind, Signs};
 use crate::noop;
+use crate::open_files;
 use crate::outcome::{Failure, Outcome};
 use crate::payload::ProcessPayload;
 use crate::places::Places;
@@ -35,6 +36,7 @@ pub struct Executors {
 
 impl Executors {
     pub fn new(options: ExecOptions) -> io::Result<Executors> {
+        open_files::raise();
         let places = Arc::new(Places::new(&options.data_dir)?);
         let http = Arc::new(Http::new(places.clone()));
         Ok(Executors {

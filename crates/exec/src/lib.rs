@@ -11,6 +11,7 @@ pub mod job;
 pub mod limits;
 pub mod log;
 pub mod noop;
+mod open_files;
 pub mod outcome;
 pub mod payload;
 pub mod places;

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -178,6 +178,50 @@ fn a_supervisor_that_cannot_write_its_heartbeat_and_answers_goes_on() {
     assert!(still_ms > 10 * 50, "its heartbeat was missed more than three times: {still_ms} ms since {stands_at}");
     assert_eq!(n(&task["attempts"]), 1, "{task:#}");
     std::fs::remove_dir(draft).unwrap();
+}
+
+/// Whether its command had been started, nobody can tell; so nothing of it may be left before it runs again.
+#[test]
+fn a_run_whose_supervisor_does_not_say_who_it_is_is_killed_as_a_whole() {
+    let mut scene = Scene::with("[worker]\nheartbeatMs = 100\n");
+    let shell = "setsid sleep 1000 & echo $!; exec sleep 1000";
+    let id = scene.submit(json!({"kind": "process", "payload": {"shell": shell}}));
+    let lease = scene.lease(&id);
+    let mut escaped = None;
+    wait_until(SOON, "the escaped one has said its pid", || {
+        let log = std::fs::read_to_string(text(&lease["metadata"]["log"])).unwrap_or_default();
+        escaped = log.split_whitespace().last().and_then(|pid| pid.parse().ok());
+        escaped.is_some()
+    });
+    scene.server_mut().kill9();
+    std::fs::write(scene.data().join(format!("runs/{id}-1/supervisor.json")), "").unwrap();
+    scene.start_again();
+    scene.runs_again(&id);
+    for pid in [n(&lease["pid"]), n(&lease["metadata"]["command_pid"]), escaped.unwrap()] {
+        assert!(!is_alive(pid), "{pid} of {lease:#}");
+    }
+    let task = scene.task(&id);
+    assert!(text(&task["error"]["message"]).contains("did not say who it is"), "{task:#}");
+}
+
+/// Hundreds of runs need more open files than most systems give at first. Tasks get what they would have had.
+#[test]
+fn a_server_may_open_all_the_files_it_can_have_and_its_tasks_as_many_as_before() {
+    let data = tempfile::tempdir().unwrap();
+    let line = "ulimit -Sn 300; exec \"$0\" serve --no-auth --listen 127.0.0.1:0 --data \"$1\"";
+    let program = env!("CARGO_BIN_EXE_runyard");
+    let mut server =
+        Command::new("sh").args(["-c", line, program]).arg(data.path()).stdout(Stdio::null()).spawn().unwrap();
+    wait_until(SOON, "the server is there", || data.path().join("server.json").exists());
+    let submit = ["submit", "--wait", "--shell", "ulimit -Sn", "--data"];
+    let submitted = Command::new(program).args(submit).arg(data.path()).output().unwrap();
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.id())).unwrap();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    let open_files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let words: Vec<&str> = open_files.split_whitespace().collect();
+    assert!(words[3] == words[4] && words[3] != "300", "{open_files}");
+    assert!(submitted.stdout.split(|byte| *byte == b'\n').any(|line| line == b"300"), "{submitted:?}");
 }
 
 /// A supervisor that dies while no server is there to see it.

@@ -37,7 +37,10 @@ pub(super) fn collect(places: &Places, job: &Job, outputs: &Outputs) -> io::Resu
         copying.add(text, &path)?;
     }
     let artifacts = Artifacts { items: copying.items, left_out: copying.left_out.into_items() };
-    fs::write(draft.join(INDEX), serde_json::to_vec_pretty(&artifacts)?)?;
+    // The working directory goes next: after a power loss this is all there is.
+    let mut index = File::create(draft.join(INDEX))?;
+    index.write_all(&serde_json::to_vec_pretty(&artifacts)?)?;
+    index.sync_all()?;
     let place = places.artifacts_dir(job.task);
     tree::remove(&place)?;
     fs::rename(&draft, &place)?;
@@ -95,6 +98,7 @@ fn copy(mut source: impl Read, mut to: File) -> io::Result<(u64, String)> {
     loop {
         let n = source.read(&mut chunk)?;
         if n == 0 {
+            to.sync_all()?;
             return Ok((n_bytes, super::hex(&hash.finalize())));
         }
         hash.update(&chunk[..n]);

@@ -8,7 +8,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, fstat, mkdirat, open, openat, statat};
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, chmodat, fchmod, fstat, mkdirat, open, openat, renameat, statat, unlinkat,
+};
 use rustix::io::Errno;
 
 use super::path::InnerPath;
@@ -105,6 +107,48 @@ impl Folder {
             }
         }
         Ok(entries)
+    }
+
+    /// Its owner may do with it whatever can be done.
+    pub(crate) fn unlock(&self) -> io::Result<()> {
+        Ok(fchmod(&self.fd, Mode::RWXU)?)
+    }
+
+    /// A directory in it, which is unlocked.
+    pub(crate) fn enter_unlocked(&self, name: &OsStr) -> io::Result<Folder> {
+        let folder = match self.enter(name) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                self.unlock_folder(name)?;
+                self.enter(name)?
+            }
+            entered => entered?,
+        };
+        folder.unlock()?;
+        Ok(folder)
+    }
+
+    fn unlock_folder(&self, name: &OsStr) -> io::Result<()> {
+        Ok(chmodat(&self.fd, name, Mode::RWXU, AtFlags::empty())?)
+    }
+
+    pub(crate) fn remove_file(&self, name: &OsStr) -> io::Result<()> {
+        Ok(unlinkat(&self.fd, name, AtFlags::empty())?)
+    }
+
+    /// It must be empty.
+    pub(crate) fn remove_folder(&self, name: &OsStr) -> io::Result<()> {
+        Ok(unlinkat(&self.fd, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Who may not write to a directory may not give it another parent either.
+    pub(crate) fn move_folder(&self, name: &OsStr, to: &Folder, new_name: &OsStr) -> io::Result<()> {
+        match renameat(&self.fd, name, &to.fd, new_name) {
+            Err(Errno::ACCESS | Errno::PERM) => {
+                self.unlock_folder(name)?;
+                Ok(renameat(&self.fd, name, &to.fd, new_name)?)
+            }
+            moved => Ok(moved?),
+        }
     }
 
     fn entry(&self, name: &CStr, told: FileType) -> io::Result<Option<Entry>> {

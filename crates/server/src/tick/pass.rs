@@ -217,8 +217,11 @@ impl<'a, H: Hands> Pass<'a, H> {
     /// Is this end for this pass? What has run and ended meanwhile is not: its record is there for the next one.
     fn is_news(&mut self, task: TaskId, attempt: u32, report: &Report) -> bool {
         if let Some(stopping) = self.stopping.remove(&task) {
-            self.starting.remove(&task);
-            self.count_stopped(&stopping, task, attempt);
+            // What this pass itself was about to start is none of those that were found.
+            let was_found = self.starting.remove(&task).is_none() && !self.started.contains(&(task, attempt));
+            if was_found && stopping.attempt == attempt {
+                self.count_stopped(&stopping, task);
+            }
             return true;
         }
         if let Some(starting) = self.starting.remove(&task) {
@@ -253,10 +256,7 @@ impl<'a, H: Hands> Pass<'a, H> {
         self.started.insert((task, attempt));
     }
 
-    fn count_stopped(&mut self, stopping: &Stopping, task: TaskId, attempt: u32) {
-        if stopping.attempt != attempt || self.started.contains(&(task, attempt)) {
-            return;
-        }
+    fn count_stopped(&mut self, stopping: &Stopping, task: TaskId) {
         self.summary.adopted = self.summary.adopted.saturating_sub(1);
         match stopping.stop {
             Stop::Timeout | Stop::Deadline | Stop::Stalled => {

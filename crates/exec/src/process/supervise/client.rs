@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -21,6 +21,7 @@ use super::started;
 use super::survey::Survivor;
 use crate::input::Input;
 use crate::job::{Job, Signs};
+use crate::open_files;
 use crate::outcome::{Failure, Outcome};
 use crate::places::Places;
 use crate::process::{LeftoversError, environment, kill_group, leftovers};
@@ -176,11 +177,26 @@ impl Supervised {
             () = self.leave.cancelled() => return Outcome::Left,
         };
         match signed {
-            Some(identity) => {
+            Signature::By(identity) => {
                 let attached = Attached { dir, job: &job, heartbeat, supervisor: identity.watch(), child: None };
                 self.see_to_end(attached, input, stop, signs).await
             }
-            None => Outcome::NotStarted { reason: "its supervisor ended before it had started anything".to_owned() },
+            Signature::None(end) => self.unsigned(&dir, &job, end).await,
+        }
+    }
+
+    /// The end of a run whose supervisor nobody knows. Whether it had begun nobody knows either, so all that may be left
+    /// of it is killed.
+    async fn unsigned(&self, dir: &RunDir, job: &Job, end: Unsigned) -> Outcome {
+        self.sweep(job, None).await;
+        match (dir.exit_record(), end) {
+            (Ok(Some(record)), _) => record.into_outcome(),
+            (_, Unsigned::Ended) => {
+                Outcome::NotStarted { reason: "its supervisor ended before it had started anything".to_owned() }
+            }
+            (_, Unsigned::Killed) => {
+                Outcome::Lost { reason: "its supervisor did not say who it is, and was killed".to_owned() }
+            }
         }
     }
 
@@ -226,7 +242,7 @@ impl Supervised {
             other => {
                 let reason = run.reason(end, other.err());
                 tracing::warn!(task = run.job.task_text(), attempt = run.job.attempt, reason, "a supervisor is gone");
-                self.sweep(run.job, run.supervisor.pid()).await;
+                self.sweep(run.job, Some(run.supervisor.pid())).await;
                 talk.finish(std::iter::empty(), None);
                 // Killed on its way, before it could hear that it was to stop: that stop is done.
                 if stop.is_cancelled() { Outcome::Stopped } else { Outcome::Lost { reason } }
@@ -268,7 +284,7 @@ impl Supervised {
     }
 
     /// Until nothing of the run is alive. There is no bound: the lease is held as long as something runs.
-    async fn sweep(&self, job: &Job, supervisor_pid: i32) {
+    async fn sweep(&self, job: &Job, supervisor_pid: Option<i32>) {
         while let Err(error) = self.kill_remains(job).await {
             tracing::warn!(task = job.task_text(), %error, "what a dead supervisor left behind does not die");
             tokio::time::sleep(SWEEP_PAUSE).await;
@@ -335,20 +351,37 @@ impl Pulse {
     }
 }
 
-/// Who has the lock; `None` when nobody has it any more. One that hangs before it has said who it is gets killed.
-async fn signed(dir: &RunDir, heartbeat: Duration) -> Option<Identity> {
+/// What the holder of a lock has said.
+enum Signature {
+    By(Identity),
+    None(Unsigned),
+}
+
+/// How somebody ended who never said who he is.
+enum Unsigned {
+    Ended,
+    Killed,
+}
+
+/// Who has the lock. One who does not say so in time hangs, and is killed.
+async fn signed(dir: &RunDir, heartbeat: Duration) -> Signature {
     let hangs_at = Instant::now() + heartbeat * BEATS_MISSED_MAX;
+    let mut end = Unsigned::Ended;
     loop {
         if let Some(identity) = dir.supervisor() {
-            return Some(identity);
+            return Signature::By(identity);
         }
-        if !matches!(dir.lock(), Ok(None)) {
-            return None;
+        match dir.lock() {
+            Ok(Some(_)) => return Signature::None(end),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Signature::None(end),
+            // Somebody has it; or nobody can tell at the moment, which proves nothing.
+            Ok(None) | Err(_) => {}
         }
         if Instant::now() >= hangs_at
             && let Some(supervisor) = started::of_run(dir.path())
         {
-            supervisor.signal(Signal::KILL);
+            supervisor.kill_tree();
+            end = Unsigned::Killed;
         }
         tokio::time::sleep(LOOK).await;
     }
@@ -367,5 +400,5 @@ fn spawn(program: &SupervisorProgram, dir: &RunDir) -> io::Result<Child> {
     command.arg0("runyard").args(["supervise", "--run"]).arg(dir.path());
     command.env_clear().envs(environment::inherited());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    command.spawn()
+    command.spawn().inspect(|child| open_files::give_as_it_was(Pid::from_child(child)))
 }

@@ -38,6 +38,11 @@ impl Identity {
         self.host == proc_table::host() && self.boot_id == proc_table::boot_id()
     }
 
+    /// By its name only: the same machine may have got another one.
+    pub(crate) fn is_of_other_host(&self) -> bool {
+        self.host != proc_table::host()
+    }
+
     pub(crate) fn is_alive(&self) -> bool {
         self.is_of_this_boot()
             && proc_table::stat(self.pid).is_some_and(|stat| stat.start == self.process_start && stat.is_alive)

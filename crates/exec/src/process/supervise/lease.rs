@@ -295,8 +295,8 @@ pub(crate) fn file_of_draft(draft: &Path) -> Option<PathBuf> {
 }
 
 /// What a supervisor that is dead had in hand.
-pub(crate) fn remove_of(path: &Path, pid: i32) -> io::Result<()> {
-    remove_if_there(&draft_of(path, pid))?;
+pub(crate) fn remove_of(path: &Path, pid: Option<i32>) -> io::Result<()> {
+    pid.map_or(Ok(()), |pid| remove_if_there(&draft_of(path, pid)))?;
     remove_if_there(path)
 }
 

@@ -58,6 +58,13 @@ pub struct Unreadable {
     pub error: String,
 }
 
+impl EndedRun {
+    fn of(job: Job, record: ExitRecord) -> EndedRun {
+        let taken = record.taken().collect();
+        EndedRun { job, outcome: record.into_outcome(), taken }
+    }
+}
+
 /// What a directory of a run tells.
 enum State {
     Live(Survivor),
@@ -192,20 +199,24 @@ fn look(path: &Path, mode: Mode) -> State {
         }
         Err(error) => return State::Unreadable(error),
     };
-    match dir.exit_record() {
-        Ok(Some(record)) => {
-            let taken = record.taken().collect();
-            return State::Ended(EndedRun { job: orders.job, outcome: record.into_outcome(), taken });
-        }
-        Ok(None) => {}
-        Err(error) => tracing::warn!(path = %path.display(), %error, "an exit record cannot be read"),
+    if let Some(record) = record_in(&dir) {
+        return State::Ended(EndedRun::of(orders.job, record));
     }
-    match holder(&dir, mode) {
-        Ok(Holder::Alive) => State::Live(Survivor { job: orders.job, dir, heartbeat_ms: orders.heartbeat_ms }),
-        Ok(Holder::Dead(identity, lock)) => State::Dead(orders.job, identity, lock),
-        Ok(Holder::Nobody(lock)) => State::Unbegun(orders.job, lock),
-        Err(error) => State::Unreadable(error),
+    match (holder(&dir, mode), record_in(&dir)) {
+        (Ok(Holder::Alive), _) => State::Live(Survivor { job: orders.job, dir, heartbeat_ms: orders.heartbeat_ms }),
+        // It came to its end between the two looks.
+        (Ok(Holder::Dead(..) | Holder::Nobody(_)), Some(record)) => State::Ended(EndedRun::of(orders.job, record)),
+        (Ok(Holder::Dead(identity, lock)), None) => State::Dead(orders.job, identity, lock),
+        (Ok(Holder::Nobody(lock)), None) => State::Unbegun(orders.job, lock),
+        (Err(error), _) => State::Unreadable(error),
     }
+}
+
+fn record_in(dir: &RunDir) -> Option<ExitRecord> {
+    dir.exit_record().unwrap_or_else(|error| {
+        tracing::warn!(path = %dir.path().display(), %error, "an exit record cannot be read");
+        None
+    })
 }
 
 /// Who answers for a run.
@@ -247,6 +258,12 @@ fn death_of(supervisor: &Identity) -> String {
             "its supervisor (pid {}) was killed or crashed while no server ran: it left no exit record",
             supervisor.pid
         ),
+        false if supervisor.is_of_other_host() => {
+            format!(
+                "it was started when this machine was called {}: nobody can tell whether it still runs",
+                supervisor.host
+            )
+        }
         false => "the machine was restarted while it ran".to_owned(),
     }
 }
