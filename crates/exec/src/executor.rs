@@ -16,6 +16,7 @@ use crate::payload::ProcessPayload;
 use crate::places::Places;
 use crate::process::Processes;
 use crate::process::supervise::{EndedRun, Fresh, Supervised, SupervisorProgram, Survivor};
+use crate::wires::Wires;
 use crate::workspace::Workspaces;
 
 pub struct ExecOptions {
@@ -58,13 +59,14 @@ impl Executors {
     pub async fn run(&self, job: Job, input: Input, stop: CancellationToken, signs: &dyn Signs) -> Outcome {
         match job.kind {
             Kind::Http => self.http.run(&job, &stop, signs).await,
-            Kind::Process => self.run_process(&job, input, &stop, signs).await,
+            Kind::Process => self.run_process(&job, Wires { input, stop: &stop, signs }).await,
             Kind::Noop => noop::run(&job, &stop).await,
         }
     }
 
-    async fn run_process(&self, job: &Job, input: Input, stop: &CancellationToken, signs: &dyn Signs) -> Outcome {
-        if stop.is_cancelled() {
+    async fn run_process(&self, job: &Job, wires: Wires<'_>) -> Outcome {
+        let signs = wires.signs;
+        if wires.stop.is_cancelled() {
             return Outcome::Stopped;
         }
         // What can never start needs neither a directory nor a supervisor.
@@ -74,28 +76,21 @@ impl Executors {
         };
         let fresh = Fresh { workspaces: &self.workspaces, files };
         let outcome = match self.supervised.starts() {
-            true => self.supervised.run(job, fresh, input, stop, signs).await,
-            false => self.run_own_process(job, fresh, input, stop, signs).await,
+            true => self.supervised.run(job, fresh, wires).await,
+            false => self.run_own_process(job, fresh, wires).await,
         };
         self.workspaces.settle(job, &outcome, signs).await;
         outcome
     }
 
     /// As a child of this program.
-    async fn run_own_process(
-        &self,
-        job: &Job,
-        fresh: Fresh<'_>,
-        input: Input,
-        stop: &CancellationToken,
-        signs: &dyn Signs,
-    ) -> Outcome {
+    async fn run_own_process(&self, job: &Job, fresh: Fresh<'_>, wires: Wires<'_>) -> Outcome {
         let halted = async {
-            stop.cancelled().await;
+            wires.stop.cancelled().await;
             Outcome::Stopped
         };
-        match fresh.workspaces.prepare(job, fresh.files, signs, halted).await {
-            Ok(()) => self.processes.run(job, input, stop, signs).await,
+        match fresh.workspaces.prepare(job, fresh.files, wires.signs, halted).await {
+            Ok(()) => self.processes.run(job, wires.input, wires.stop, wires.signs).await,
             Err(outcome) => outcome,
         }
     }
@@ -103,7 +98,7 @@ impl Executors {
     /// As [`Self::run`], for a run that an earlier worker started.
     pub async fn adopt(&self, run: Survivor, input: Input, stop: CancellationToken, signs: &dyn Signs) -> Outcome {
         let job = run.job.clone();
-        let outcome = self.supervised.adopt(run, input, &stop, signs).await;
+        let outcome = self.supervised.adopt(run, Wires { input, stop: &stop, signs }).await;
         self.workspaces.settle(&job, &outcome, signs).await;
         outcome
     }

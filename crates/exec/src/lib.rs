@@ -19,6 +19,7 @@ pub mod process;
 pub mod result;
 pub mod said;
 pub mod usage;
+mod wires;
 pub mod workspace;
 
 pub use executor::{ExecOptions, Executors};

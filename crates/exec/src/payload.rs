@@ -1,18 +1,20 @@
 //! The payloads of the built-in kinds, and the check that lets a submit be refused before anything is stored.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+mod http;
+mod noop;
+mod process;
 
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Method, Url};
-use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
+pub(crate) use http::parse_url;
+pub use http::{HttpBody, HttpPayload};
+pub use noop::NoopPayload;
+pub use process::{ProcessPayload, Sandbox, Stdin};
+
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::job::Kind;
 use crate::outcome::{Class, Failure};
-use crate::said::Said;
-use crate::workspace::{self, FileFields, FileSource, FileSpec, Outputs, WorkDir};
+use crate::workspace::FileSource;
 
 /// What is wrong with a payload, and where.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -59,291 +61,6 @@ pub fn uploads_named(kind: &str, payload: Option<&RawValue>) -> Vec<(String, u12
     named.collect()
 }
 
-/// `http`: one request.
-#[derive(Debug)]
-pub struct HttpPayload {
-    pub method: Method,
-    pub url: Url,
-    pub headers: HeaderMap,
-    /// As given, else what there is to say.
-    pub body: Option<HttpBody>,
-    /// See [`ProcessPayload::unsaid`].
-    pub unsaid: Option<&'static str>,
-}
-
-#[derive(Debug, PartialEq, Eq)]
-pub enum HttpBody {
-    /// A JSON string is sent as its text.
-    Text(String),
-    /// Anything else is sent as the JSON it is, byte for byte.
-    Json(String),
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct HttpFields {
-    method: Option<String>,
-    url: String,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    body: Option<Box<RawValue>>,
-    message: Option<String>,
-    media: Option<Vec<Box<RawValue>>>,
-    dropped: Option<Vec<String>>,
-}
-
-impl HttpPayload {
-    pub fn parse(payload: Option<&RawValue>) -> Result<HttpPayload, PayloadError> {
-        let fields: HttpFields = parse_fields(required(payload, "an object with a url")?)?;
-        let said = Said { message: fields.message, media: fields.media, dropped: fields.dropped };
-        let (body, unsaid) = match fields.body.as_deref() {
-            Some(body) => (Some(parse_body(body)?), said.first_field()),
-            None => (said.json().map(HttpBody::Json), None),
-        };
-        let method = match (fields.method, &body) {
-            (Some(method), _) => parse_method(&method)?,
-            (None, Some(_)) => Method::POST,
-            (None, None) => Method::GET,
-        };
-        Ok(HttpPayload {
-            method,
-            url: parse_url("url", &fields.url)?,
-            headers: parse_headers(&fields.headers)?,
-            body,
-            unsaid,
-        })
-    }
-}
-
-fn parse_body(body: &RawValue) -> Result<HttpBody, PayloadError> {
-    if body.get().starts_with('"') {
-        return serde_json::from_str(body.get())
-            .map(HttpBody::Text)
-            .map_err(|error| wrong("body", format!("is not a valid string: {error}")));
-    }
-    Ok(HttpBody::Json(body.get().to_owned()))
-}
-
-fn parse_method(method: &str) -> Result<Method, PayloadError> {
-    Method::from_bytes(method.to_ascii_uppercase().as_bytes())
-        .map_err(|_| wrong("method", format!("`{method}` is not an HTTP method")))
-}
-
-pub(crate) fn parse_url(field: &str, url: &str) -> Result<Url, PayloadError> {
-    let parsed = Url::parse(url).map_err(|error| wrong(field, format!("`{url}` is not a URL: {error}")))?;
-    match parsed.scheme() {
-        "http" | "https" => Ok(parsed),
-        scheme => Err(wrong(field, format!("scheme `{scheme}` is not supported, use http or https"))),
-    }
-}
-
-fn parse_headers(headers: &BTreeMap<String, String>) -> Result<HeaderMap, PayloadError> {
-    let mut map = HeaderMap::with_capacity(headers.len());
-    for (name, value) in headers {
-        let field = || format!("headers.{name}");
-        let header = HeaderName::from_bytes(name.as_bytes()).map_err(|_| wrong(field(), "is not a header name"))?;
-        let value = HeaderValue::from_str(value).map_err(|_| wrong(field(), "has a value no header can carry"))?;
-        map.append(header, value);
-    }
-    Ok(map)
-}
-
-/// `process`: one command.
-#[derive(Debug)]
-pub struct ProcessPayload {
-    /// Never empty; a shell line is `sh -c LINE`.
-    pub argv: Vec<String>,
-    /// Absolute. `None`: the task's own working directory.
-    pub cwd: Option<PathBuf>,
-    pub env: BTreeMap<String, String>,
-    pub stdin: Stdin,
-    /// `None`: as configured.
-    sandbox: Option<Sandbox>,
-    /// In a sandbox: does it reach the network?
-    network: Option<bool>,
-    /// In its working directory when it starts.
-    pub(crate) files: Vec<FileSpec>,
-    /// What is collected at its end.
-    pub(crate) outputs: Outputs,
-    /// `None`: as configured.
-    pub work_dir: Option<WorkDir>,
-    /// What is said beside an explicit `stdin`, and so reaches nobody. A submit with both is refused; a merge of messages
-    /// that speak in different ways can still bring it about.
-    pub unsaid: Option<&'static str>,
-}
-
-/// What a process is kept in.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Sandbox {
-    #[default]
-    None,
-    /// The machine read-only, its working directory writable.
-    Bubblewrap,
-}
-
-/// What a process reads.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Stdin {
-    Nothing,
-    /// This, and then the end.
-    Text(String),
-    /// This, and then what is handed over while it runs, a line at a time.
-    Open(String),
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct ProcessFields {
-    argv: Option<Vec<String>>,
-    shell: Option<String>,
-    cwd: Option<PathBuf>,
-    #[serde(default)]
-    env: BTreeMap<String, String>,
-    stdin: Option<String>,
-    #[serde(default)]
-    input: bool,
-    sandbox: Option<String>,
-    network: Option<bool>,
-    #[serde(default)]
-    files: Vec<FileFields>,
-    #[serde(default)]
-    outputs: Vec<String>,
-    work_dir: Option<String>,
-    message: Option<String>,
-    media: Option<Vec<Box<RawValue>>>,
-    dropped: Option<Vec<String>>,
-}
-
-impl ProcessPayload {
-    pub fn parse(payload: Option<&RawValue>) -> Result<ProcessPayload, PayloadError> {
-        let fields: ProcessFields = parse_fields(required(payload, "an object with argv or shell")?)?;
-        let argv = parse_command(fields.argv, fields.shell)?;
-        if let Some(cwd) = fields.cwd.as_ref().filter(|cwd| !cwd.is_absolute()) {
-            return Err(wrong("cwd", format!("`{}` is not an absolute path", cwd.display())));
-        }
-        if fields.cwd.as_ref().is_some_and(|cwd| cwd.as_os_str().as_encoded_bytes().contains(&0)) {
-            return Err(wrong("cwd", "contains a NUL character"));
-        }
-        check_env(&fields.env)?;
-        let said = Said { message: fields.message, media: fields.media, dropped: fields.dropped };
-        let unsaid = fields.stdin.as_ref().and_then(|_| said.first_field());
-        let stdin = parse_stdin(fields.stdin, fields.input, &said)?;
-        let sandbox = parse_sandbox(fields.sandbox.as_deref())?;
-        let files = workspace::parse_files(fields.files)?;
-        let outputs = Outputs::parse(fields.outputs)?;
-        let work_dir = workspace::parse_work_dir(fields.work_dir.as_deref())?;
-        let (cwd, env, network) = (fields.cwd, fields.env, fields.network);
-        Ok(ProcessPayload { argv, cwd, env, stdin, sandbox, network, files, outputs, work_dir, unsaid })
-    }
-
-    /// Its own word, or what is configured.
-    pub fn sandbox(&self, configured: Sandbox) -> Result<Sandbox, PayloadError> {
-        match (self.sandbox.unwrap_or(configured), self.network) {
-            (Sandbox::None, Some(_)) => Err(wrong("network", "is given without a sandbox, which alone can cut it")),
-            (sandbox, _) => Ok(sandbox),
-        }
-    }
-
-    /// In a sandbox.
-    pub(crate) fn has_network(&self) -> bool {
-        self.network.unwrap_or(false)
-    }
-}
-
-fn parse_sandbox(name: Option<&str>) -> Result<Option<Sandbox>, PayloadError> {
-    match name {
-        None => Ok(None),
-        Some("none") => Ok(Some(Sandbox::None)),
-        Some("bubblewrap") => Ok(Some(Sandbox::Bubblewrap)),
-        Some(name) => Err(wrong("sandbox", format!("`{name}` is none of none, bubblewrap"))),
-    }
-}
-
-fn parse_stdin(stdin: Option<String>, input: bool, said: &Said) -> Result<Stdin, PayloadError> {
-    match (stdin, input) {
-        (Some(_), true) => Err(wrong("stdin", "is given beside input; use message for the first lines")),
-        (Some(text), false) => Ok(Stdin::Text(text)),
-        (None, true) => Ok(Stdin::Open(said.lines())),
-        (None, false) if said.first_field().is_some() => Ok(Stdin::Text(said.lines())),
-        (None, false) => Ok(Stdin::Nothing),
-    }
-}
-
-fn parse_command(argv: Option<Vec<String>>, shell: Option<String>) -> Result<Vec<String>, PayloadError> {
-    let argv = match (argv, shell) {
-        (Some(argv), None) => argv,
-        (None, Some(line)) if line.trim().is_empty() => return Err(wrong("shell", "is empty")),
-        (None, Some(line)) => vec!["sh".to_owned(), "-c".to_owned(), line],
-        (Some(_), Some(_)) => return Err(wrong("shell", "is given beside argv; use one of them")),
-        (None, None) => return Err(wrong("argv", "is missing; give argv (a list) or shell (a line)")),
-    };
-    if argv.first().is_none_or(|program| program.is_empty()) {
-        return Err(wrong("argv", "names no program"));
-    }
-    match argv.iter().position(|word| word.contains('\0')) {
-        Some(at) => Err(wrong(format!("argv[{at}]"), "contains a NUL character")),
-        None => Ok(argv),
-    }
-}
-
-fn check_env(env: &BTreeMap<String, String>) -> Result<(), PayloadError> {
-    for (name, value) in env {
-        if name.is_empty() || name.contains(['=', '\0']) {
-            return Err(wrong("env", format!("`{}` is not a variable name", name.escape_debug())));
-        }
-        if value.contains('\0') {
-            return Err(wrong(format!("env.{name}"), "contains a NUL character"));
-        }
-    }
-    Ok(())
-}
-
-/// `noop`: nothing, or what a demo or a test wants to see.
-#[derive(Debug, Default)]
-pub struct NoopPayload {
-    pub sleep_ms: u64,
-    pub fail: Option<Class>,
-    pub result: Option<Box<RawValue>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct NoopFields {
-    #[serde(default)]
-    sleep_ms: u64,
-    fail: Option<String>,
-    result: Option<Box<RawValue>>,
-    // Nobody listens, but a session of no-ops must be able to speak.
-    #[serde(rename = "message")]
-    _message: Option<String>,
-    #[serde(rename = "media")]
-    _media: Option<Vec<IgnoredAny>>,
-    #[serde(rename = "dropped")]
-    _dropped: Option<Vec<String>>,
-}
-
-impl NoopPayload {
-    pub fn parse(payload: Option<&RawValue>) -> Result<NoopPayload, PayloadError> {
-        let Some(payload) = payload.filter(|payload| payload.get() != "null") else {
-            return Ok(NoopPayload::default());
-        };
-        let fields: NoopFields = parse_fields(payload)?;
-        let fail = fields.fail.as_deref().map(parse_class).transpose()?;
-        Ok(NoopPayload { sleep_ms: fields.sleep_ms, fail, result: fields.result })
-    }
-}
-
-fn parse_class(name: &str) -> Result<Class, PayloadError> {
-    match name {
-        "task" => Ok(Class::Task),
-        "timeout" => Ok(Class::Timeout),
-        "quota" => Ok(Class::Quota),
-        "permanent" => Ok(Class::Permanent),
-        _ => Err(wrong("fail", format!("`{name}` is none of task, timeout, quota, permanent"))),
-    }
-}
-
 /// The server checks payloads at submit; one that is wrong all the same can never succeed.
 impl From<PayloadError> for Failure {
     fn from(error: PayloadError) -> Failure {
@@ -381,6 +98,8 @@ pub(crate) fn wrong(field: impl Into<String>, message: impl Into<String>) -> Pay
 
 #[cfg(test)]
 mod tests {
+    use reqwest::Method;
+
     use super::*;
 
     fn field_of(kind: &str, payload: &str) -> String {

@@ -61,6 +61,7 @@ use crate::log::{LogWriter, Stream};
 use crate::outcome::{Failure, Outcome};
 use crate::payload::ProcessPayload;
 use crate::places::Places;
+use crate::wires::Wires;
 use group::{Group, LeaderExit};
 use launch::{Launched, Launcher, Plan};
 use pace::{Look, Pace};
@@ -110,35 +111,22 @@ impl Processes {
             Ok(lease) => lease,
             Err(error) => return Failure::worker(error.to_string()).into(),
         };
-        let ended = self.run_held(job, &lease, input, stop, signs).await;
+        let ended = self.run_held(job, &lease, Wires { input, stop, signs }).await;
         lease.remove();
         ended.outcome
     }
 
     /// Runs the job under a lease that is already there and is left there.
-    pub(crate) async fn run_held(
-        &self,
-        job: &Job,
-        lease: &LeaseFile,
-        input: Input,
-        stop: &CancellationToken,
-        signs: &dyn Signs,
-    ) -> Ended {
-        if stop.is_cancelled() {
+    pub(crate) async fn run_held(&self, job: &Job, lease: &LeaseFile, wires: Wires<'_>) -> Ended {
+        if wires.stop.is_cancelled() {
             return Ended::unstarted(Outcome::Stopped);
         }
-        let ended = self.run_to_end(job, lease, input, stop, signs).await;
+        let ended = self.run_to_end(job, lease, wires).await;
         ended.unwrap_or_else(|failure| Ended::unstarted(failure.into()))
     }
 
-    async fn run_to_end(
-        &self,
-        job: &Job,
-        lease: &LeaseFile,
-        input: Input,
-        stop: &CancellationToken,
-        signs: &dyn Signs,
-    ) -> Result<Ended, Failure> {
+    async fn run_to_end(&self, job: &Job, lease: &LeaseFile, wires: Wires<'_>) -> Result<Ended, Failure> {
+        let Wires { input, stop, signs } = wires;
         let payload = ProcessPayload::parse(job.payload.as_deref())?;
         let (stdin, unsaid) = (payload.stdin.clone(), payload.unsaid);
         let mut launched = self.launcher.launch(Plan::new(&self.places, job, payload)?).await?;

@@ -19,12 +19,12 @@ use super::lease::{self, Found};
 use super::run_dir::{Orders, RunDir};
 use super::started;
 use super::survey::Survivor;
-use crate::input::Input;
-use crate::job::{Job, Signs};
+use crate::job::Job;
 use crate::open_files;
 use crate::outcome::{Failure, Outcome};
 use crate::places::Places;
 use crate::process::{LeftoversError, environment, kill_group, leftovers};
+use crate::wires::Wires;
 use crate::workspace::{FileSpec, Workspaces};
 
 /// A supervisor that has not moved its heartbeat for so many of its intervals hangs.
@@ -94,14 +94,7 @@ impl Supervised {
     /// The directory of the run comes first: a worker that dies while the files are staged leaves it unsigned, and the
     /// next one hands the attempt back. With files it has begun from then on: their time is the attempt's own, and may be
     /// longer than a start may take.
-    pub(crate) async fn run(
-        &self,
-        job: &Job,
-        fresh: Fresh<'_>,
-        input: Input,
-        stop: &CancellationToken,
-        signs: &dyn Signs,
-    ) -> Outcome {
+    pub(crate) async fn run(&self, job: &Job, fresh: Fresh<'_>, wires: Wires<'_>) -> Outcome {
         let program = self.program.clone().expect("only a worker with a supervisor starts processes under one");
         let heartbeat = Duration::from_millis(program.heartbeat_ms);
         let failed = |error: io::Error| Failure::worker(format!("its supervisor cannot be started: {error}"));
@@ -110,9 +103,9 @@ impl Supervised {
             Err(error) => return failed(error).into(),
         };
         if !fresh.files.is_empty() {
-            signs.begun();
+            wires.signs.begun();
         }
-        let prepared = fresh.workspaces.prepare(job, fresh.files, signs, self.halted(stop)).await;
+        let prepared = fresh.workspaces.prepare(job, fresh.files, wires.signs, self.halted(wires.stop)).await;
         if let Err(outcome) = prepared {
             return outcome;
         }
@@ -120,10 +113,10 @@ impl Supervised {
             Ok(child) => {
                 let supervisor = Identity::of(child.id() as i32).watch();
                 let attached = Attached { dir, job, heartbeat, supervisor, child: Some(child) };
-                if self.signed(&attached, stop).await {
-                    signs.begun();
+                if self.signed(&attached, wires.stop).await {
+                    wires.signs.begun();
                 }
-                self.see_to_end(attached, input, stop, signs).await
+                self.see_to_end(attached, wires).await
             }
             Err(error) => failed(error).into(),
         }
@@ -163,13 +156,7 @@ impl Supervised {
     }
 
     /// Takes over a run that an earlier server started.
-    pub(crate) async fn adopt(
-        &self,
-        survivor: Survivor,
-        input: Input,
-        stop: &CancellationToken,
-        signs: &dyn Signs,
-    ) -> Outcome {
+    pub(crate) async fn adopt(&self, survivor: Survivor, wires: Wires<'_>) -> Outcome {
         let Survivor { job, dir, heartbeat_ms } = survivor;
         let heartbeat = Duration::from_millis(heartbeat_ms);
         let signed = tokio::select! {
@@ -179,7 +166,7 @@ impl Supervised {
         match signed {
             Signature::By(identity) => {
                 let attached = Attached { dir, job: &job, heartbeat, supervisor: identity.watch(), child: None };
-                self.see_to_end(attached, input, stop, signs).await
+                self.see_to_end(attached, wires).await
             }
             Signature::None(end) => self.unsigned(&dir, &job, end).await,
         }
@@ -216,13 +203,8 @@ impl Supervised {
         written.await.map_err(io::Error::other)?
     }
 
-    async fn see_to_end(
-        &self,
-        mut run: Attached<'_>,
-        input: Input,
-        stop: &CancellationToken,
-        signs: &dyn Signs,
-    ) -> Outcome {
+    async fn see_to_end(&self, mut run: Attached<'_>, wires: Wires<'_>) -> Outcome {
+        let Wires { input, stop, signs } = wires;
         let log_file = self.places.log_file(run.job.task, run.job.attempt);
         let dir = run.dir.clone();
         let mut talk = Talk::new(&dir, log_file, input, signs);

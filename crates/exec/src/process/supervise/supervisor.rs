@@ -19,6 +19,7 @@ use crate::outcome::{Class, Failure, Outcome};
 use crate::payload::takes_input;
 use crate::places::Places;
 use crate::process::{Ended, Processes, own_descendants, system};
+use crate::wires::Wires;
 
 /// Beyond an attempt's time and its grace. A server that is there has asked for the stop long before, and knows better
 /// why.
@@ -103,9 +104,10 @@ impl Supervisor {
         tracing::info!(task = job.task_text(), attempt = job.attempt, "supervises");
         let desk_open = desk.listen(&self.dir).map_err(Error::SetUp)?;
         let (stop, overtime) = (CancellationToken::new(), Cell::new(None));
+        let wires = Wires { input, stop: &stop, signs: &*desk };
         let processes = Processes::in_this_thread(self.places.clone().into());
         let mut ended = tokio::select! {
-            ended = processes.run_held(job, &lease, input, &stop, &*desk) => ended,
+            ended = processes.run_held(job, &lease, wires) => ended,
             () = self.attend(signals, &lease, &stop, &overtime, began) => unreachable!("it attends until the run ends"),
         };
         let facts = Facts {
