@@ -1,15 +1,19 @@
 //! Every key there is. The comments here are the documentation: the JSON schema and the commented default file are
 //! generated from them.
 
+mod lane;
+mod process;
+mod sessions;
+
 use std::collections::BTreeMap;
-use std::fmt;
 
 use runyard_core::task::Tier;
-use runyard_wire::{SessionDrop, SessionMode};
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{self, Deserializer, MapAccess, Visitor};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use lane::Lane;
+pub use process::{Process, ProcessLimits, Sandbox, Uploads, WorkDir};
+pub use sessions::{SessionPattern, SessionSettings, Sessions};
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -104,8 +108,8 @@ pub struct Worker {
     pub ram_mb: Option<u32>,
     /// How long a task that was asked to stop may take before it is killed.
     pub grace_ms: GraceMs,
-    /// How often the supervisor of a process says in its lease file that it is alive. One that has missed three is
-    /// killed with everything it runs, and its task is lost.
+    /// How often the supervisor of a process says in its lease file that it is alive. One that has missed three and does
+    /// not answer is killed with everything it runs, and its task is lost.
     pub heartbeat_ms: HeartbeatMs,
 }
 
@@ -118,72 +122,6 @@ pub struct GraceMs(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 pub struct HeartbeatMs(pub u64);
-
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Process {
-    /// What a process is kept in that names no sandbox: `none`, or `bubblewrap` (the machine read-only, no network).
-    pub sandbox: Sandbox,
-    /// What becomes of a working directory at the end of its run: `remove`, `keep`, or `keepOnFailure`. One that is kept
-    /// goes with the next attempt or with the task.
-    pub work_dir: WorkDir,
-    /// All files that are staged for one attempt, unpacked. 1 GiB.
-    pub files_bytes_max: u64,
-    /// Files and directories that are staged for one attempt, unpacked.
-    pub files_max: u64,
-    /// All artifacts of one task. What is over is left out, and listed. 256 MiB.
-    pub artifacts_bytes_max: u64,
-    /// Artifacts of one task.
-    pub artifacts_max: u64,
-    /// What is enforced on each process. A task's own limits win, each by itself. Not set: as much as the machine gives.
-    pub limits: ProcessLimits,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum Sandbox {
-    #[default]
-    None,
-    Bubblewrap,
-}
-
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct ProcessLimits {
-    /// Cores, with fractions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 2.0)]
-    pub cpu: Option<f64>,
-    /// Memory in MiB, of all its processes together.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 2048)]
-    pub ram_mb: Option<u32>,
-    /// Processes and threads at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 256)]
-    pub pids: Option<u32>,
-    /// Output that is kept; the rest is counted only.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 1048576)]
-    pub output_bytes: Option<u64>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum WorkDir {
-    Remove,
-    Keep,
-    KeepOnFailure,
-}
-
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Uploads {
-    /// The largest upload. 256 MiB.
-    pub bytes_max: u64,
-    /// How long an upload stays after it was last named by a submit or used by a start. 7 days.
-    pub keep_ms: u64,
-}
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -288,13 +226,6 @@ pub struct Scheduling {
     pub dues_max: u32,
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Lane {
-    pub limit: u32,
-    pub paused: bool,
-}
-
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Agent {
@@ -354,122 +285,6 @@ pub struct Gate {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = 5)]
     pub burst: Option<u32>,
-}
-
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Sessions {
-    /// What becomes of a message that comes while its session is busy: `queue`, `followup`, `collect`, `steer`,
-    /// `interrupt` or `reject`.
-    pub mode: SessionMode,
-    /// How many messages may wait in one session, at least 1.
-    pub cap: u32,
-    /// Who makes room when a session's line is full: `old`, `new` or `summarize`.
-    pub drop: SessionDrop,
-    /// Messages that come so close together become one run. 0: each is its own.
-    pub debounce_ms: u64,
-    /// No message is held back for more than this. Not set: five times debounceMs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 5000)]
-    pub max_wait_ms: Option<u64>,
-    /// How many tasks of one session run at once, at least 1.
-    pub max_concurrent: u32,
-    /// From this share of its model's context window on, a session runs one task at a time.
-    pub context_threshold: f64,
-    /// Settings of the sessions whose latest message came in this lane.
-    pub lanes: BTreeMap<String, SessionSettings>,
-    /// Settings of the sessions whose key matches; `*` stands for any number of characters.
-    pub patterns: Vec<SessionPattern>,
-}
-
-/// What is not set comes from the next wider place.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct SessionSettings {
-    /// What becomes of a message that comes while its session is busy.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = SessionMode::Collect)]
-    pub mode: Option<SessionMode>,
-    /// How many messages may wait in one session.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 10)]
-    pub cap: Option<u32>,
-    /// Who makes room when a session's line is full.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = SessionDrop::Old)]
-    pub drop: Option<SessionDrop>,
-    /// Messages that come so close together become one run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 1000)]
-    pub debounce_ms: Option<u64>,
-    /// No message is held back for more than this.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 5000)]
-    pub max_wait_ms: Option<u64>,
-    /// How many tasks of one session run at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 3)]
-    pub max_concurrent: Option<u32>,
-}
-
-// The settings are written out: flattened ones could not refuse unknown keys.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-pub struct SessionPattern {
-    /// Which keys, such as `agent:*:group:*`.
-    #[serde(rename = "match")]
-    #[schemars(example = "agent:*:group:*")]
-    pub key: String,
-    /// What becomes of a message that comes while its session is busy.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(example = SessionMode::Collect)]
-    pub mode: Option<SessionMode>,
-    /// How many messages may wait in one session.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 10)]
-    pub cap: Option<u32>,
-    /// Who makes room when a session's line is full.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(example = SessionDrop::Old)]
-    pub drop: Option<SessionDrop>,
-    /// Messages that come so close together become one run.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 1000)]
-    pub debounce_ms: Option<u64>,
-    /// No message is held back for more than this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 5000)]
-    pub max_wait_ms: Option<u64>,
-    /// How many tasks of one session run at once.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(example = 3)]
-    pub max_concurrent: Option<u32>,
-}
-
-impl Sessions {
-    pub fn settings(&self) -> SessionSettings {
-        SessionSettings {
-            mode: Some(self.mode),
-            cap: Some(self.cap),
-            drop: Some(self.drop),
-            debounce_ms: Some(self.debounce_ms),
-            max_wait_ms: self.max_wait_ms,
-            max_concurrent: Some(self.max_concurrent),
-        }
-    }
-}
-
-impl SessionPattern {
-    pub fn settings(&self) -> SessionSettings {
-        SessionSettings {
-            mode: self.mode,
-            cap: self.cap,
-            drop: self.drop,
-            debounce_ms: self.debounce_ms,
-            max_wait_ms: self.max_wait_ms,
-            max_concurrent: self.max_concurrent,
-        }
-    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -546,27 +361,6 @@ impl Default for GraceMs {
     }
 }
 
-impl Default for Process {
-    fn default() -> Self {
-        let rules = runyard_exec::WorkspaceRules::default();
-        Process {
-            sandbox: Sandbox::None,
-            work_dir: WorkDir::Remove,
-            files_bytes_max: rules.files_bytes_max,
-            files_max: rules.files_max,
-            artifacts_bytes_max: rules.artifacts_bytes_max,
-            artifacts_max: rules.artifacts_max,
-            limits: ProcessLimits::default(),
-        }
-    }
-}
-
-impl Default for Uploads {
-    fn default() -> Self {
-        Uploads { bytes_max: 256 << 20, keep_ms: 7 * DAY_MS }
-    }
-}
-
 impl Default for Limits {
     fn default() -> Self {
         let core = runyard_core::config::Config::default();
@@ -597,24 +391,6 @@ impl Default for Defaults {
     }
 }
 
-impl Default for Sessions {
-    fn default() -> Self {
-        let core = runyard_core::session::SessionsConfig::default();
-        let rules = core.defaults.rules();
-        Sessions {
-            mode: SessionMode::Queue,
-            cap: rules.cap,
-            drop: SessionDrop::Old,
-            debounce_ms: rules.debounce_ms,
-            max_wait_ms: None,
-            max_concurrent: rules.max_concurrent,
-            context_threshold: f64::from(core.context_milli) / 1000.0,
-            lanes: BTreeMap::new(),
-            patterns: Vec::new(),
-        }
-    }
-}
-
 impl Default for Retention {
     fn default() -> Self {
         let core = runyard_core::config::Config::default();
@@ -642,70 +418,3 @@ impl Default for Scheduling {
 }
 
 const DAY_MS: u64 = 24 * 3_600_000;
-
-/// A lane is nearly always just a number, so a bare number is a lane.
-impl<'de> Deserialize<'de> for Lane {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(LaneVisitor)
-    }
-}
-
-struct LaneVisitor;
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct LaneTable {
-    limit: Option<u32>,
-    #[serde(default)]
-    paused: bool,
-}
-
-impl<'de> Visitor<'de> for LaneVisitor {
-    type Value = Lane;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a limit (a whole number from 0), or a table { limit, paused }")
-    }
-
-    fn visit_u64<E: de::Error>(self, limit: u64) -> Result<Lane, E> {
-        let limit = u32::try_from(limit)
-            .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(limit), &"at most 4294967295"))?;
-        Ok(Lane { limit, paused: false })
-    }
-
-    fn visit_i64<E: de::Error>(self, limit: i64) -> Result<Lane, E> {
-        match u64::try_from(limit) {
-            Ok(limit) => self.visit_u64(limit),
-            Err(_) => Err(E::invalid_value(de::Unexpected::Signed(limit), &self)),
-        }
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Lane, A::Error> {
-        let table = LaneTable::deserialize(MapAccessDeserializer::new(map))?;
-        // Only a lane that some wider layer limits can be named without a limit; alone it gets main's.
-        Ok(Lane { limit: table.limit.unwrap_or(30), paused: table.paused })
-    }
-}
-
-impl JsonSchema for Lane {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Lane".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({
-            "description": "How many of the lane's tasks run at once; 0 stops it.",
-            "anyOf": [
-                { "type": "integer", "minimum": 0, "maximum": u32::MAX },
-                {
-                    "type": "object",
-                    "additionalProperties": false,
-                    "properties": {
-                        "limit": { "type": "integer", "minimum": 0, "maximum": u32::MAX },
-                        "paused": { "type": "boolean", "description": "Nothing in it starts while this is true." }
-                    }
-                }
-            ]
-        })
-    }
-}

@@ -13,6 +13,7 @@ use runyard_exec::workspace::{Artifact, Artifacts, LeftOut};
 use runyard_wire::{ArtifactView, ArtifactsView, Id, LeftOutView};
 use tokio_util::io::ReaderStream;
 
+use super::apart::apart;
 use super::extract::{TaskPath, parsed};
 use super::tasks::task_doc;
 use crate::app::App;
@@ -24,7 +25,8 @@ use crate::problem::{Error, Invalid};
 pub async fn list(State(app): State<Arc<App>>, TaskPath(id): TaskPath) -> Result<Json<ArtifactsView>, Error> {
     task_doc(&app, id).await?;
     let places = app.worker.places().clone();
-    Ok(Json(view(apart(move || Artifacts::of(&places, id.0)).await?)))
+    let artifacts = apart(move || Artifacts::of(&places, id.0)).await.map_err(unreadable)?;
+    Ok(Json(view(artifacts)))
 }
 
 /// One file of them, as it is.
@@ -39,7 +41,7 @@ pub async fn file(
     let id = TaskId(parsed::<Id>("id", &id)?.0);
     task_doc(&app, id).await?;
     let (places, asked) = (app.worker.places().clone(), path.clone());
-    let found = apart(move || Artifacts::open(&places, id.0, &asked)).await?;
+    let found = apart(move || Artifacts::open(&places, id.0, &asked)).await.map_err(unreadable)?;
     let (artifact, file) = found.ok_or(Error::NotFound { what: "artifact", id: path })?;
     let body = Body::from_stream(ReaderStream::new(tokio::fs::File::from_std(file)));
     Ok((headers(&artifact), body).into_response())
@@ -66,12 +68,9 @@ fn encoded(name: &str) -> String {
     name.bytes().map(encode).collect()
 }
 
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, Error> {
-    let done = tokio::task::spawn_blocking(work).await.map_err(io::Error::other).and_then(|done| done);
-    done.map_err(|error| {
-        tracing::error!(target: "runyard::http", %error, "artifacts cannot be read");
-        Error::Internal("the artifacts cannot be read".into())
-    })
+fn unreadable(error: io::Error) -> Error {
+    tracing::error!(target: "runyard::http", %error, "artifacts cannot be read");
+    Error::Internal("the artifacts cannot be read".into())
 }
 
 fn view(artifacts: Artifacts) -> ArtifactsView {

@@ -1,5 +1,6 @@
 //! REST `/v1`. Handlers are thin: read the request, ask the scheduler or the store, show the answer.
 
+mod apart;
 mod artifacts;
 mod batches;
 mod cancel;

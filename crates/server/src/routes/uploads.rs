@@ -11,6 +11,7 @@ use futures_util::StreamExt;
 use runyard_exec::workspace::{Incoming, Upload};
 use runyard_wire::{Id, UploadView};
 
+use super::apart::apart;
 use crate::app::App;
 use crate::problem::Error;
 
@@ -24,7 +25,7 @@ pub async fn create(State(app): State<Arc<App>>, request: Request) -> Result<(St
         return Err(too_large(bytes_max));
     }
     let uploads = app.worker.places().uploads();
-    let mut incoming = apart(move || uploads.begin()).await?;
+    let mut incoming = apart(move || uploads.begin()).await.map_err(not_stored)?;
     let mut body = request.into_body().into_data_stream();
     // From here on whatever ends this early, a client that hangs up too, drops what has come, and that removes it.
     while let Some(chunk) = body.next().await {
@@ -34,21 +35,17 @@ pub async fn create(State(app): State<Arc<App>>, request: Request) -> Result<(St
         }
         incoming = add(incoming, chunk).await?;
     }
-    let Upload { id, bytes, sha256 } = apart(move || incoming.finish()).await?;
+    let Upload { id, bytes, sha256 } = apart(move || incoming.finish()).await.map_err(not_stored)?;
     Ok((StatusCode::CREATED, Json(UploadView { id: Id(id), bytes, sha256 })))
 }
 
 async fn add(mut incoming: Incoming, chunk: Bytes) -> Result<Incoming, Error> {
-    apart(move || incoming.write(&chunk).map(|()| incoming)).await
+    apart(move || incoming.write(&chunk).map(|()| incoming)).await.map_err(not_stored)
 }
 
-/// The disk may make it wait, so it leaves the threads that serve requests.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> Result<T, Error> {
-    let done = tokio::task::spawn_blocking(work).await.map_err(io::Error::other).and_then(|done| done);
-    done.map_err(|error| {
-        tracing::error!(target: "runyard::http", %error, "an upload cannot be stored");
-        Error::Internal(format!("the upload cannot be stored: {error}").into())
-    })
+fn not_stored(error: io::Error) -> Error {
+    tracing::error!(target: "runyard::http", %error, "an upload cannot be stored");
+    Error::Internal(format!("the upload cannot be stored: {error}").into())
 }
 
 fn declared_bytes(headers: &HeaderMap) -> Option<u64> {
