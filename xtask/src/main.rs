@@ -2,8 +2,13 @@
 //!
 //! Each sets up all it needs on a fresh machine, shows what it runs, and closes with a line `N passed, M failed`.
 
+#![forbid(unsafe_code)]
+
+mod conform;
 mod count;
+mod depend;
 mod setup;
+mod spdx;
 mod step;
 
 use std::process::ExitCode;
@@ -15,8 +20,10 @@ fn main() -> ExitCode {
     let steps = match command.as_deref() {
         Some("test") => test_steps(),
         Some("soak") => soak_steps(),
+        Some("conform") => return conform::conform(),
+        Some("depend") => return depend::depend(),
         _ => {
-            eprintln!("usage: cargo xtask test | soak");
+            eprintln!("usage: cargo xtask test | soak | conform | depend");
             return ExitCode::from(2);
         }
     };
@@ -37,7 +44,10 @@ fn test_steps() -> Vec<Step> {
     vec![
         Step::check("formatting", "cargo fmt --all --check"),
         Step::check("lints", "cargo clippy --workspace --all-targets --quiet -- -D warnings"),
+        Step::tests("dependencies and unsafe code", "cargo xtask depend"),
+        Step::check("without its features", "cargo check --quiet -p runyard --no-default-features"),
         Step::tests("tests and simulator", "cargo test --workspace --no-fail-fast"),
+        Step::tests("the API against its description", "cargo xtask conform"),
         // For the whole workspace too, so that the dependencies built above are used as they are.
         Step::tests("planted bugs", "cargo test --workspace --features runyard-sim/planted --test planted"),
     ]
@@ -46,8 +56,21 @@ fn test_steps() -> Vec<Step> {
 fn soak_steps() -> Vec<Step> {
     vec![
         Step::tests("simulator, 50 000 seeds", "cargo test --release -p runyard-sim").env("RUNYARD_SIM_SEEDS", "50000"),
+        Step::tests("parsers, 50 000 inputs each", "cargo test --release --workspace --lib --bins fuzz")
+            .env("PROPTEST_CASES", "50000"),
+        // A filter is about names of tests, not of files: these are whole files of them.
+        Step::tests("files and requests, 10 000 each", "cargo test --release --workspace --test fuzz*")
+            .env("PROPTEST_CASES", "10000"),
+        Step::tests("the API against its description, 200 requests each", "cargo xtask conform")
+            .env(conform::EXAMPLES_ENV, "200"),
         Step::tests("kill -9, 1000 times", "cargo test --release -p runyard --test kill").env("RUNYARD_KILLS", "1000"),
         Step::tests("chaos, 10 minutes", "cargo test --release -p runyard --test chaos -- --nocapture")
             .env("RUNYARD_CHAOS_SECONDS", "600"),
+        Step::tests("kill -9 while delivering, 1000 times", "cargo test --release -p runyard --test webhook_kill")
+            .env("RUNYARD_KILLS", "1000"),
+        Step::check(
+            "10 000 clients that wait, 1000 requests a second, ten times too many submits",
+            "cargo run --release -p runyard -- bench --only edge --strict",
+        ),
     ]
 }

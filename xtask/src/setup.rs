@@ -3,7 +3,16 @@
 use std::process::{Command, Stdio};
 
 /// (program that shows the package is there, Debian package)
-const NEEDS: [(&str, &str); 4] = [("cc", "gcc"), ("ar", "binutils"), ("curl", "curl"), ("bwrap", "bubblewrap")];
+const NEEDS: [(&str, &str); 8] = [
+    ("cc", "gcc"),
+    ("ar", "binutils"),
+    ("curl", "curl"),
+    ("bwrap", "bubblewrap"),
+    ("unshare", "util-linux"),
+    ("ip", "iproute2"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
+];
 
 pub fn prepare() -> Result<(), String> {
     let missing: Vec<&str> =
@@ -12,6 +21,10 @@ pub fn prepare() -> Result<(), String> {
         println!("── setup: apt-get install {}", missing.join(" "));
         run("apt-get", &["update", "--quiet"])?;
         run("apt-get", &[&["install", "--yes", "--quiet", "libc6-dev"][..], &missing].concat())?;
+    }
+    // The webhook tests verify signatures with the published packages, which they install by name.
+    if !has_venv() {
+        run("apt-get", &["install", "--yes", "--quiet", "python3-venv"])?;
     }
     for (component, probe) in [("rustfmt", "fmt"), ("clippy", "clippy")] {
         let is_there = Command::new("cargo")
@@ -27,11 +40,16 @@ pub fn prepare() -> Result<(), String> {
     Ok(())
 }
 
+fn has_venv() -> bool {
+    let probe = Command::new("python3").args(["-c", "import venv, ensurepip"]).stderr(Stdio::null()).status();
+    probe.is_ok_and(|status| status.success())
+}
+
 fn exists(program: &str) -> bool {
     Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok()
 }
 
-fn run(program: &str, args: &[&str]) -> Result<(), String> {
+pub fn run(program: &str, args: &[&str]) -> Result<(), String> {
     let status = Command::new(program).args(args).env("DEBIAN_FRONTEND", "noninteractive").status();
     match status {
         Ok(status) if status.success() => Ok(()),

@@ -5,8 +5,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::bench;
 use crate::client::Client;
 use crate::command::{
-    agents, artifacts, backup, batch, cancel, config, demo, drain, heartbeat, input, key, lanes, list, logs, retry,
-    serve, session, show, stats, submit, supervise, tick, upload, wait, watch, why,
+    agents, artifacts, audit, backup, batch, cancel, config, demo, drain, heartbeat, input, key, lanes, list, logs,
+    retry, secret, serve, session, show, stats, submit, supervise, tick, upload, wait, watch, webhook, why,
 };
 use crate::error::Result;
 use crate::exit::{self, Exit};
@@ -85,12 +85,18 @@ enum Command {
     Lanes(lanes::Args),
     /// List sessions, set one, stop what it does
     Session(session::Args),
+    /// List webhook deliveries, send one again, show the signing secret
+    Webhook(webhook::Args),
     /// Accept and start nothing new until told otherwise
     Drain(drain::Args),
     /// Show, check or describe the configuration
     Config(config::Args),
     /// Create, list and revoke API keys
     Key(key::Args),
+    /// Keep, list and remove secrets that tasks refer to
+    Secret(secret::Args),
+    /// Show who changed what
+    Audit(audit::Args),
     /// Measure this machine: submits, whole lives, latency, growth, sessions
     Bench(bench::Args),
     /// Write a consistent copy of the store while the server goes on
@@ -133,9 +139,12 @@ impl Cli {
             Command::Agents(args) => agents::run(shared, args).await,
             Command::Lanes(args) => lanes::run(shared, args).await,
             Command::Session(args) => session::run(shared, args).await,
+            Command::Webhook(args) => webhook::run(shared, args).await,
             Command::Drain(args) => drain::run(shared, args).await,
             Command::Config(args) => config::run(shared, args).await,
             Command::Key(args) => key::run(shared, args).await,
+            Command::Secret(args) => secret::run(shared, args).await,
+            Command::Audit(args) => audit::run(shared, args).await,
             Command::Bench(args) => bench::run(shared, args).await,
             Command::Backup(args) => backup::run(shared, args).await,
             Command::Completions { shell } => Ok(completions(shell)),

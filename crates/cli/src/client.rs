@@ -7,11 +7,11 @@ use std::time::Duration;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use reqwest::{Method, RequestBuilder, Response, Url};
 use runyard_wire::{
-    AgentPut, AgentView, ArtifactsView, BackupRequest, BackupView, BatchAnswer, BatchRequest, BatchView, CancelAnswer,
-    CancelFilter, CancelManyAnswer, CancelRequest, ConfigView, DrainRequest, DrainView, ExplainView, HeartbeatRequest,
-    Id, InputAnswer, InputRequest, KeyCreated, KeyRequest, KeyView, LanePut, LaneView, ListPage, MessageView, Problem,
-    SessionSettings, SessionStopAllAnswer, SessionStopAnswer, SessionView, StatsView, StepView, TaskRequest, TaskView,
-    UploadView,
+    AgentPut, AgentView, ArtifactsView, AuditView, BackupRequest, BackupView, BatchAnswer, BatchRequest, BatchView,
+    CancelAnswer, CancelFilter, CancelManyAnswer, CancelRequest, ConfigView, DeliveryView, DrainRequest, DrainView,
+    ExplainView, HeartbeatRequest, Id, InputAnswer, InputRequest, KeyCreated, KeyRequest, KeyView, LanePut, LaneView,
+    ListPage, MessageView, Problem, SecretPut, SecretView, SessionSettings, SessionStopAllAnswer, SessionStopAnswer,
+    SessionView, StatsView, StepView, TaskRequest, TaskView, UploadView, WebhookSecrets,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -66,6 +66,7 @@ impl Client {
             .redirect(reqwest::redirect::Policy::none())
             .default_headers(headers)
             .user_agent(concat!("runyard/", env!("CARGO_PKG_VERSION")));
+        let builder = builder.tls_certs_merge(connection.certificates()?);
         // A proxy of the environment cannot reach this machine's own loopback.
         let builder = if is_loopback(&base) { builder.no_proxy() } else { builder };
         let http = builder.build().map_err(|error| Error::usage(format!("cannot make an HTTP client: {error}")))?;
@@ -185,6 +186,27 @@ impl Client {
         self.send::<_, ()>(Method::POST, &["v1", "sessions", key, "reset"], &[], None).await
     }
 
+    pub async fn delivery_list(&self, query: &[(&str, String)]) -> Result<Answer<ListPage<DeliveryView>>> {
+        self.get(&["v1", "webhooks", "deliveries"], query).await
+    }
+
+    pub async fn delivery(&self, id: u64) -> Result<Answer<DeliveryView>> {
+        self.get(&["v1", "webhooks", "deliveries", &id.to_string()], &[]).await
+    }
+
+    pub async fn delivery_replay(&self, id: u64) -> Result<Answer<DeliveryView>> {
+        let path = ["v1", "webhooks", "deliveries", &id.to_string(), "replay"];
+        self.send::<_, ()>(Method::POST, &path, &[], None).await
+    }
+
+    pub async fn webhook_secret(&self) -> Result<Answer<WebhookSecrets>> {
+        self.get(&["v1", "webhooks", "secret"], &[]).await
+    }
+
+    pub async fn webhook_secret_rotate(&self) -> Result<Answer<WebhookSecrets>> {
+        self.send::<_, ()>(Method::POST, &["v1", "webhooks", "secret", "rotate"], &[], None).await
+    }
+
     pub async fn stats(&self) -> Result<Answer<StatsView>> {
         self.get(&["v1", "stats"], &[]).await
     }
@@ -212,6 +234,24 @@ impl Client {
     pub async fn key_revoke(&self, id: Id) -> Result<()> {
         let url = self.url(&["v1", "keys", &id.to_string()], &[]);
         self.respond(&url, self.http.delete(url.clone()).timeout(ANSWER_TIMEOUT)).await.map(drop)
+    }
+
+    pub async fn secret_list(&self) -> Result<Answer<ListPage<SecretView>>> {
+        self.get(&["v1", "secrets"], &[]).await
+    }
+
+    pub async fn secret_put(&self, name: &str, put: &SecretPut) -> Result<()> {
+        let url = self.url(&["v1", "secrets", name], &[]);
+        self.respond(&url, self.http.put(url.clone()).json(put).timeout(ANSWER_TIMEOUT)).await.map(drop)
+    }
+
+    pub async fn secret_remove(&self, name: &str) -> Result<()> {
+        let url = self.url(&["v1", "secrets", name], &[]);
+        self.respond(&url, self.http.delete(url.clone()).timeout(ANSWER_TIMEOUT)).await.map(drop)
+    }
+
+    pub async fn audit(&self, query: &[(&str, String)]) -> Result<Answer<ListPage<AuditView>>> {
+        self.get(&["v1", "audit"], query).await
     }
 
     /// Copying takes as long as the data is big, so it has no time limit.

@@ -29,6 +29,9 @@ pub struct Connection {
     /// File that holds the key
     #[arg(long, global = true, env = "RUNYARD_API_KEY_FILE", value_name = "FILE", help_heading = "Connection")]
     pub api_key_file: Option<PathBuf>,
+    /// Certificates in PEM to trust beside those of the system, for a server with one of its own
+    #[arg(long, global = true, env = "RUNYARD_CA_FILE", value_name = "FILE", help_heading = "Connection")]
+    pub ca_file: Option<PathBuf>,
     /// Data directory [default: $XDG_DATA_HOME/runyard or ~/.local/share/runyard]
     #[arg(long, global = true, env = "RUNYARD_DATA", value_name = "DIR", help_heading = "Connection")]
     pub data: Option<PathBuf>,
@@ -43,6 +46,15 @@ impl Connection {
             .or_else(|| xdg().map(|dir| dir.join("runyard")))
             .or_else(|| home().map(|dir| dir.join(".local/share/runyard")))
             .ok_or_else(|| Error::usage("there is no HOME to keep data under; name a directory with --data"))
+    }
+
+    pub fn certificates(&self) -> Result<Vec<reqwest::Certificate>> {
+        let Some(path) = &self.ca_file else { return Ok(Vec::new()) };
+        let read = |source| Error::File { doing: "read the certificates in", path: path.clone(), source };
+        let bytes = std::fs::read(path).map_err(read)?;
+        let found = reqwest::Certificate::from_pem_bundle(&bytes);
+        let is_empty = || Error::usage(format!("there is no certificate in {}", path.display()));
+        found.ok().filter(|found| !found.is_empty()).ok_or_else(is_empty)
     }
 
     pub fn url(&self) -> Result<reqwest::Url> {

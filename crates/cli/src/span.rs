@@ -130,4 +130,21 @@ mod tests {
         assert_eq!("1970-01-01T00:00:01Z".parse::<Moment>().unwrap().0, Timestamp(1000));
         assert!("soon".parse::<Moment>().unwrap_err().contains("like 10m"));
     }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_a_length_of_time_or_is_refused(text in "[0-9.]{0,20}[a-z]{0,3}[0-9.]{0,20}[a-z]{0,3}", other in ".{0,30}") {
+            for text in [text, other] {
+                let _ = text.parse::<Moment>();
+                if let Ok(span) = text.parse::<Span>() {
+                    proptest::prop_assert!(span.as_ms() as f64 <= SPAN_MS_MAX, "{text}");
+                }
+            }
+        }
+
+        #[test]
+        fn what_is_shown_of_a_length_of_time_can_be_read_again(ms in 0u64..10_000_000_000) {
+            proptest::prop_assert!(short(ms).parse::<Span>().is_ok(), "{}", short(ms));
+        }
+    }
 }

@@ -101,6 +101,22 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// What is read does not depend on where the network cut it.
+        #[test]
+        fn any_bytes_are_read_the_same_whole_and_in_pieces(
+            bytes in proptest::collection::vec(proptest::sample::select(b"id:event:data: \n\n\r\n\xff\xc3\xa4\0x".to_vec()), 0..200),
+            size in 1usize..9,
+        ) {
+            let read = |chunks: std::slice::Chunks<u8>| {
+                let mut parser = SseParser::default();
+                chunks.into_iter().for_each(|chunk| parser.push(chunk).unwrap());
+                std::iter::from_fn(move || parser.pop()).collect::<Vec<_>>()
+            };
+            proptest::prop_assert_eq!(read(bytes.chunks(size)), read(bytes.chunks(bytes.len().max(1))));
+        }
+    }
+
     #[test]
     fn an_event_without_an_end_is_refused() {
         let mut parser = SseParser::default();

@@ -41,6 +41,8 @@ mod merges;
 mod operate;
 #[path = "api/order.rs"]
 mod order;
+#[path = "api/receivers.rs"]
+mod receivers;
 #[path = "api/reload.rs"]
 mod reload;
 #[path = "api/retention.rs"]
@@ -55,6 +57,8 @@ mod session_stops;
 mod sessions;
 #[path = "api/settings.rs"]
 mod settings;
+#[path = "api/signatures.rs"]
+mod signatures;
 #[path = "api/staging.rs"]
 mod staging;
 #[path = "api/stats.rs"]
@@ -69,3 +73,5 @@ mod supervise;
 mod tasks;
 #[path = "api/verdicts.rs"]
 mod verdicts;
+#[path = "api/webhooks.rs"]
+mod webhooks;

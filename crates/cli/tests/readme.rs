@@ -24,3 +24,8 @@ fn the_chat_bot_of_the_guide_does_what_it_says() {
 fn the_guide_to_processes_shows_what_is_there() {
     page::run_through(&page::read("docs/guides/processes.md"), 9, 8);
 }
+
+#[test]
+fn the_guide_to_webhooks_does_what_it_says() {
+    page::run_through(&page::read("docs/guides/webhooks.md"), 7, 1);
+}

@@ -4,7 +4,7 @@
 mod yard;
 
 use std::io::{BufRead, BufReader, Lines};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use assert_cmd::Command as Cmd;
@@ -14,6 +14,8 @@ use tempfile::TempDir;
 struct Logged {
     child: Child,
     log: Lines<BufReader<ChildStderr>>,
+    /// Open as long as it runs: it must not fail to speak.
+    _said: BufReader<ChildStdout>,
     home: TempDir,
 }
 
@@ -29,13 +31,15 @@ impl Logged {
             .arg(&file)
             .env_remove("NO_COLOR")
             .env("RUNYARD_LOG__LEVEL", "info")
-            .stdout(Stdio::null())
+            .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("the server starts");
         let log = BufReader::new(child.stderr.take().expect("it is piped")).lines();
-        let mut server = Logged { child, log, home };
-        // The worker joins after the address was written.
+        // It says so when the address is written, and not before.
+        let mut said = BufReader::new(child.stdout.take().expect("it is piped"));
+        said.read_line(&mut String::new()).expect("it says where it listens");
+        let mut server = Logged { child, log, home, _said: said };
         server.log_until("worker.joined");
         server
     }

@@ -22,6 +22,8 @@ mod leases;
 mod packaging;
 #[path = "tick/passes.rs"]
 mod passes;
+#[path = "tick/secrets.rs"]
+mod secrets;
 #[path = "tick/slots.rs"]
 mod slots;
 #[path = "tick/turns.rs"]

@@ -12,6 +12,8 @@ pub struct Batch {
     pub n_completed: u32,
     pub n_failed: u32,
     pub n_cancelled: u32,
+    /// Its submitter is told of its end.
+    pub calls_back: bool,
     /// Places taken now.
     pub n_places: u32,
     /// Members that wait for a place and for nothing else.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::name::Name;
 use crate::now::SteadyMs;
+use crate::outbox::Hook;
 use crate::session::SessionsConfig;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +40,8 @@ pub struct Config {
     pub rejections_per_hour_max: u32,
     /// Finished tasks stay readable so long.
     pub retention_ms: u64,
+    /// Who is told of what, beside those who asked with their task.
+    pub hooks: Vec<Hook>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,6 +102,7 @@ impl Default for Config {
             worker_cooldown_ms: 30_000,
             rejections_per_hour_max: 1000,
             retention_ms: 30 * 24 * 3_600_000,
+            hooks: Vec::new(),
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::ids::{BatchId, FlowId, TaskId, Ticket, Token, WorkerId};
 use crate::line::{Line, Spot, Standing};
 use crate::name::{Blob, Name};
 use crate::now::{Clock, Now, SteadyMs};
+use crate::outbox::{Delivery, DeliveryId, Progress};
 use crate::roll::Roll;
 use crate::session::{Message, Session, SessionId};
 use crate::slab::{AgentIx, FlowIx, GateIx, Slab};
@@ -103,6 +104,8 @@ pub(crate) struct Tick {
     pub rates_dirty: BTreeSet<Name>,
     pub settings: Vec<(Name, Blob)>,
     pub happenings: Vec<Happening>,
+    pub deliveries: Vec<Delivery>,
+    pub deliveries_put: Vec<(DeliveryId, Progress)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -278,6 +281,7 @@ impl Core {
                 self.tick.settings.push((name, value));
                 ticket.into_iter().for_each(|ticket| answer(out, ticket, Answer::Done));
             }
+            Event::Deliveries { ticket, changes } => self.on_deliveries(ticket, changes, out),
             Event::Admit { admit, ticket } => self.on_admit(now, admit, ticket, out),
             Event::Wake => self.on_wake(now, out),
             Event::Released { release, tasks, rest, bound } => {
@@ -556,7 +560,10 @@ impl Core {
     }
 
     pub(crate) fn happen(&mut self, now: Now, kind: HappeningKind, subject: Subject) {
-        self.tick.happenings.push(Happening { kind, at_ms: now.wall_ms, subject });
+        let happening = Happening { kind, at_ms: now.wall_ms, subject };
+        self.call_back(&happening);
+        self.tell_hooks(&happening);
+        self.tick.happenings.push(happening);
     }
 }
 

@@ -9,6 +9,7 @@ use crate::flow::{FlowKey, Resources};
 use crate::ids::{BatchId, FlowId, TaskId, Ticket, Token, WorkerId};
 use crate::name::{Blob, Name};
 use crate::now::{Clock, SteadyMs, WallMs};
+use crate::outbox::DeliveryChange;
 use crate::session::{Context, Mode, Session, SessionId, Settings, Usage};
 use crate::task::{Class, Phase, Policy, Stop, Task, Text, Tier};
 
@@ -70,6 +71,11 @@ pub enum Event {
         ticket: Option<Ticket>,
         name: Name,
         value: Blob,
+    },
+    /// What the deliverer has done about rows of the outbox.
+    Deliveries {
+        ticket: Option<Ticket>,
+        changes: Vec<DeliveryChange>,
     },
     /// `Draining`: accept and start nothing new. `Stopping`: also ask everything held to stop, uncounted, but for what
     /// its worker keeps.
@@ -158,6 +164,8 @@ pub enum SubmitMode {
 pub struct NewBatch {
     pub id: BatchId,
     pub parallelism: Option<u32>,
+    /// Its submitter is told of its end.
+    pub calls_back: bool,
     /// The batch as submitted, without its tasks.
     pub spec: Blob,
 }
@@ -594,6 +602,16 @@ impl HappeningKind {
             HappeningKind::SessionStopped => "session.stopped",
             HappeningKind::SessionReset => "session.reset",
         }
+    }
+
+    /// The bit of this kind in a set of kinds.
+    pub fn bit(self) -> u32 {
+        1 << (self as u8)
+    }
+
+    /// The end of a task that was one; a rejection never was.
+    pub fn ends_a_task(self) -> bool {
+        self.is_final() && self != HappeningKind::TaskRejected
     }
 
     pub fn is_final(self) -> bool {

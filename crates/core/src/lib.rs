@@ -11,6 +11,7 @@ pub mod core;
 pub mod event;
 pub mod explain;
 pub mod flow;
+pub mod outbox;
 pub mod session;
 pub mod task;
 pub mod write;

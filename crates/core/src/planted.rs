@@ -78,10 +78,14 @@ pub enum Bug {
     HeartbeatNotCounted,
     /// A stopping server stops also what goes on without it.
     KeptIsStopped,
+    /// Whoever asked to be called back is forgotten when a message of somebody else is merged.
+    CallbackLost,
+    /// The end of a task is posted twice.
+    CallbackTwice,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 36] = [
+    pub const ALL: [Bug; 38] = [
         Bug::SlotNotReleased,
         Bug::EffectBeforeCommit,
         Bug::StaleTokenTaken,
@@ -118,6 +122,8 @@ impl Bug {
         Bug::HandedRunsToo,
         Bug::HeartbeatNotCounted,
         Bug::KeptIsStopped,
+        Bug::CallbackLost,
+        Bug::CallbackTwice,
     ];
 }
 

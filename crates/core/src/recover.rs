@@ -141,6 +141,8 @@ impl Core {
         self.flush_rates(&mut writes);
         writes.idempotency_added = std::mem::take(&mut self.tick.keys_new);
         writes.settings = std::mem::take(&mut self.tick.settings);
+        writes.deliveries_added = std::mem::take(&mut self.tick.deliveries);
+        writes.deliveries_put = std::mem::take(&mut self.tick.deliveries_put);
         writes.meta = self.meta;
         writes
     }

@@ -278,6 +278,7 @@ impl Core {
         let row = Batch {
             id: batch.id,
             parallelism: batch.parallelism,
+            calls_back: batch.calls_back,
             n_total,
             n_completed: 0,
             n_failed: 0,

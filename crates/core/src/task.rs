@@ -117,6 +117,8 @@ pub struct Policy {
     pub ttl_ms: Option<u64>,
     /// Its executor hands further messages to it while it runs.
     pub takes_input: bool,
+    /// Its submitter is told of its end. Once a merged message asked for it, the carrier does too.
+    pub calls_back: bool,
 }
 
 impl Default for Policy {
@@ -129,6 +131,7 @@ impl Default for Policy {
             stall_ms: None,
             ttl_ms: None,
             takes_input: false,
+            calls_back: false,
         }
     }
 }

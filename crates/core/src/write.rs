@@ -8,6 +8,7 @@ use crate::flow::FlowKey;
 use crate::ids::{BatchId, FlowId, TaskId};
 use crate::name::{Blob, Name};
 use crate::now::Now;
+use crate::outbox::{Delivery, DeliveryId, Progress};
 use crate::session::{Message, Session, SessionId};
 use crate::task::{Phase, Task};
 
@@ -36,6 +37,9 @@ pub struct WriteSet {
     /// Documents of the edge (configuration patch, keys), kept by name and unread by the core.
     pub settings: Vec<(Name, Blob)>,
     pub happenings: Vec<Happening>,
+    /// The outbox: new messages, and what became of earlier ones.
+    pub deliveries_added: Vec<Delivery>,
+    pub deliveries_put: Vec<(DeliveryId, Progress)>,
     pub meta: Meta,
 }
 
@@ -61,6 +65,8 @@ impl WriteSet {
             && self.rates.is_empty()
             && self.settings.is_empty()
             && self.happenings.is_empty()
+            && self.deliveries_added.is_empty()
+            && self.deliveries_put.is_empty()
     }
 }
 
@@ -224,6 +230,7 @@ pub struct Meta {
     pub epoch: u64,
     pub next_seq: u64,
     pub next_flow: u64,
+    pub next_delivery: u64,
     /// The greatest times seen; the core's clocks never go behind them.
     pub now: Now,
     /// Mixed into lease tokens, so that two stores never give the same one.

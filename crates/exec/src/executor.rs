@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::guard::Guard;
 use crate::http::Http;
 use crate::input::Input;
 use crate::job::{Job, Kind, Signs};
@@ -16,6 +17,7 @@ use crate::payload::ProcessPayload;
 use crate::places::Places;
 use crate::process::Processes;
 use crate::process::supervise::{EndedRun, Fresh, Supervised, SupervisorProgram, Survivor};
+use crate::secret::Secrets;
 use crate::wires::Wires;
 use crate::workspace::Workspaces;
 
@@ -24,6 +26,10 @@ pub struct ExecOptions {
     pub data_dir: PathBuf,
     /// Without one a process is a child of this program, and dies with it.
     pub supervisor: Option<SupervisorProgram>,
+    /// Where `http` jobs and the addresses of files may connect to; without one, anywhere.
+    pub guard: Option<Arc<Guard>>,
+    /// The values behind `secret://NAME`; without any, payloads are run as they are.
+    pub secrets: Option<Arc<dyn Secrets>>,
 }
 
 /// The executors of one worker.
@@ -39,12 +45,12 @@ impl Executors {
     pub fn new(options: ExecOptions) -> io::Result<Executors> {
         open_files::raise();
         let places = Arc::new(Places::new(&options.data_dir)?);
-        let http = Arc::new(Http::new(places.clone()));
+        let http = Arc::new(Http::new(places.clone(), options.guard, options.secrets.clone()));
         Ok(Executors {
             workspaces: Workspaces::new(places.clone(), http.clone()),
             http,
-            processes: Processes::new(places.clone())?,
-            supervised: Supervised::new(places.clone(), options.supervisor),
+            processes: Processes::new(places.clone(), options.secrets.clone())?,
+            supervised: Supervised::new(places.clone(), options.supervisor, options.secrets),
             places,
         })
     }

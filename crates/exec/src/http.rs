@@ -14,7 +14,8 @@
 //! `contextTokens` or `contextWindow` is the usage of the run. A result is at most 1 MiB: a longer answer is cut, marked with `"truncated": true`, and goes to
 //! the log instead. Redirects are not followed: a task names the place it means, and an answer must not move its
 //! credentials elsewhere. A body that comes packed (gzip, br), though nobody asked for it, is a failure that names the
-//! encoding: as a text it would be noise. Any other status is a failure, see [`classify`].
+//! encoding: as a text it would be noise. Any other status is a failure, see [`classify`]. Where tasks are guarded, only
+//! public addresses are connected to, see [`crate::guard`].
 
 mod answer;
 pub mod classify;
@@ -26,14 +27,17 @@ use std::sync::{Arc, OnceLock};
 
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue, USER_AGENT};
 use reqwest::redirect::Policy;
-use reqwest::{Client, RequestBuilder, Response, Url};
+use reqwest::{Client, ClientBuilder, Method, RequestBuilder, Response, Url};
+use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
+use crate::guard::{Guard, GuardedClient, blocked_by};
 use crate::job::{Job, Signs};
 use crate::log::LogWriter;
 use crate::outcome::{Class, Failure, Outcome};
 use crate::payload::{HttpBody, HttpPayload};
 use crate::places::Places;
+use crate::secret::{self, Redactor, SecretError, Secrets};
 
 /// Who asks, where nothing else is said.
 const AGENT: &str = concat!("runyard/", env!("CARGO_PKG_VERSION"));
@@ -42,33 +46,63 @@ pub struct Http {
     places: Arc<Places>,
     /// Made with the first request: reading the system's certificates takes longer than a server may take to listen.
     client: OnceLock<Client>,
+    guarded: Option<Guarded>,
+    secrets: Option<Arc<dyn Secrets>>,
+}
+
+/// Tasks go through the guard while it says that they do.
+struct Guarded {
+    guard: Arc<Guard>,
+    client: OnceLock<GuardedClient>,
 }
 
 impl Http {
-    pub fn new(places: Arc<Places>) -> Http {
-        Http { places, client: OnceLock::new() }
+    pub fn new(places: Arc<Places>, guard: Option<Arc<Guard>>, secrets: Option<Arc<dyn Secrets>>) -> Http {
+        let guarded = guard.map(|guard| Guarded { guard, client: OnceLock::new() });
+        Http { places, client: OnceLock::new(), guarded, secrets }
     }
 
     pub async fn run(&self, job: &Job, stop: &CancellationToken, signs: &dyn Signs) -> Outcome {
         let mut log = LogWriter::new(self.places.log_file(job.task, job.attempt), job.output_bytes_max);
+        let (payload, redactor) = match self.revealed(job) {
+            Ok(revealed) => revealed,
+            Err(error) => return Outcome::Failed(Failure::work(Class::Permanent, error.to_string())),
+        };
+        log.redact(redactor.clone());
         let outcome = tokio::select! {
             biased;
             // Dropping the request closes its connection.
             () = stop.cancelled() => Outcome::Stopped,
-            end = self.request(job, signs, &mut log) => end.unwrap_or_else(Outcome::Failed),
+            end = self.request(job, payload.as_deref(), signs, &mut log) => end.unwrap_or_else(Outcome::Failed),
         };
         log.finish();
         signs.log_grew(log.file_bytes());
-        outcome
+        redactor.outcome(outcome)
     }
 
-    async fn request(&self, job: &Job, signs: &dyn Signs, log: &mut LogWriter) -> Result<Outcome, Failure> {
-        let payload = HttpPayload::parse(job.payload.as_deref())?;
+    /// The payload with the values of its secrets. They are read at each attempt, so a changed one is used by the next.
+    fn revealed(&self, job: &Job) -> Result<(Option<Box<RawValue>>, Redactor), SecretError> {
+        let (Some(payload), Some(secrets)) = (&job.payload, &self.secrets) else {
+            return Ok((job.payload.clone(), Redactor::default()));
+        };
+        let revealed = secret::reveal(payload, &job.agent, &**secrets)?;
+        Ok((Some(revealed.payload), revealed.redactor))
+    }
+
+    async fn request(
+        &self,
+        job: &Job,
+        payload: Option<&RawValue>,
+        signs: &dyn Signs,
+        log: &mut LogWriter,
+    ) -> Result<Outcome, Failure> {
+        let payload = HttpPayload::parse(payload)?;
         let target = format!("{} {}", payload.method, payload.url);
         if let Some(field) = payload.unsaid {
             log.note(&format!("payload.{field} is not sent, because body is given beside it"));
         }
-        let request = build(self.client()?, job, payload);
+        let begun = self.begin(payload.method.clone(), payload.url.clone())?;
+        let request = build(begun, job, payload);
         let response = request.send().await.map_err(|error| unreachable(&target, &error))?;
         signs.alive();
         answer::read(response, signs, log).await
@@ -78,7 +112,7 @@ impl Http {
     /// classes as a task of this kind would end with.
     pub(crate) async fn fetch(&self, url: Url) -> Result<Response, Failure> {
         let target = format!("GET {url}");
-        let request = self.client()?.get(url).header(USER_AGENT, AGENT);
+        let request = self.begin(Method::GET, url)?.header(USER_AGENT, AGENT);
         let response = request.send().await.map_err(|error| unreachable(&target, &error))?;
         answer::check(response).await.map_err(|failure| {
             let message = format!("{target}: {}", failure.message);
@@ -86,28 +120,41 @@ impl Http {
         })
     }
 
-    fn client(&self) -> Result<&Client, Failure> {
-        if let Some(client) = self.client.get() {
-            return Ok(client);
-        }
-        let client = make_client()
-            .map_err(|error| Failure::worker(format!("the HTTP client cannot be made: {}", with_causes(&error))))?;
-        Ok(self.client.get_or_init(|| client))
+    fn begin(&self, method: Method, url: Url) -> Result<RequestBuilder, Failure> {
+        let Some(Guarded { guard, client }) = self.guarded.as_ref().filter(|guarded| guarded.guard.covers_tasks())
+        else {
+            return Ok(made(&self.client, make_client)?.request(method, url));
+        };
+        let target = format!("{method} {url}");
+        let request = made(client, || guard.client())?.request(method, url);
+        request.map_err(|blocked| Failure::work(Class::Permanent, format!("{target}: {blocked}")))
     }
 }
 
+fn made<T>(cell: &OnceLock<T>, make: impl FnOnce() -> Result<T, reqwest::Error>) -> Result<&T, Failure> {
+    if let Some(client) = cell.get() {
+        return Ok(client);
+    }
+    let client =
+        make().map_err(|error| Failure::worker(format!("the HTTP client cannot be made: {}", with_causes(&error))))?;
+    Ok(cell.get_or_init(|| client))
+}
+
 fn make_client() -> Result<Client, reqwest::Error> {
+    with_certificates(|| Client::builder().no_proxy().redirect(Policy::none()))
+}
+
+pub fn with_certificates(builder: impl Fn() -> ClientBuilder) -> Result<Client, reqwest::Error> {
     // Whoever was first has chosen the provider for the whole process; ring is ours.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let plain = || Client::builder().no_proxy().redirect(Policy::none());
-    plain().build().or_else(|error| {
+    builder().build().or_else(|error| {
         // A minimal container has no certificates. Plain HTTP works all the same, and HTTPS then says why not.
         tracing::warn!(error = %with_causes(&error), "no system certificates; https requests will fail");
-        plain().tls_certs_only([]).build()
+        builder().tls_certs_only([]).build()
     })
 }
 
-fn build(client: &Client, job: &Job, payload: HttpPayload) -> RequestBuilder {
+fn build(request: RequestBuilder, job: &Job, payload: HttpPayload) -> RequestBuilder {
     let task = job.task_text();
     let mut headers = payload.headers;
     let mut default = |name: HeaderName, value: &str| {
@@ -117,6 +164,9 @@ fn build(client: &Client, job: &Job, payload: HttpPayload) -> RequestBuilder {
     };
     default(HeaderName::from_static("idempotency-key"), &task);
     default(HeaderName::from_static("x-agent-id"), &job.agent);
+    if let Some(trace) = &job.traceparent {
+        default(HeaderName::from_static("traceparent"), trace);
+    }
     default(USER_AGENT, AGENT);
     match &payload.body {
         Some(HttpBody::Json(_)) => default(CONTENT_TYPE, "application/json"),
@@ -128,7 +178,7 @@ fn build(client: &Client, job: &Job, payload: HttpPayload) -> RequestBuilder {
     if let Ok(task) = HeaderValue::from_str(&task) {
         headers.insert("x-runyard-task-id", task);
     }
-    let request = client.request(payload.method, payload.url).headers(headers);
+    let request = request.headers(headers);
     match payload.body {
         Some(HttpBody::Json(text) | HttpBody::Text(text)) => request.body(text),
         None => request,
@@ -137,6 +187,9 @@ fn build(client: &Client, job: &Job, payload: HttpPayload) -> RequestBuilder {
 
 /// No answer: a name that does not resolve, a refused connection, a broken handshake.
 fn unreachable(target: &str, error: &reqwest::Error) -> Failure {
+    if let Some(blocked) = blocked_by(error) {
+        return Failure::work(Class::Permanent, format!("{target}: {blocked}"));
+    }
     let class = if error.is_builder() { Class::Permanent } else { Class::Task };
     Failure::work(class, format!("{target}: {}", with_causes(error)))
 }

@@ -49,6 +49,9 @@ pub struct Job {
     /// The key of its session.
     #[serde(default, with = "shared_text_option")]
     pub session: Option<Arc<str>>,
+    /// The trace that the work belongs to (W3C `traceparent`), handed on as it came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
     pub kind: Kind,
     /// JSON, as submitted; `None` when the task has no payload.
     pub payload: Option<Box<RawValue>>,

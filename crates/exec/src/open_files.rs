@@ -10,13 +10,16 @@ const UNLIMITED: u64 = 1 << 20;
 
 static AT_FIRST: OnceLock<Rlimit> = OnceLock::new();
 
-/// To as many as this program may have without asking anybody. Once is enough.
-pub(crate) fn raise() {
+/// To as many as this program may have without asking anybody, and tells how many that are. Once is enough.
+pub fn raise() -> u64 {
     let limit = *AT_FIRST.get_or_init(|| getrlimit(Resource::Nofile));
-    if let Err(error) =
-        setrlimit(Resource::Nofile, Rlimit { current: Some(limit.maximum.unwrap_or(UNLIMITED)), ..limit })
-    {
-        tracing::warn!(%error, "the number of open files cannot be raised");
+    let raised = limit.maximum.unwrap_or(UNLIMITED);
+    match setrlimit(Resource::Nofile, Rlimit { current: Some(raised), ..limit }) {
+        Ok(()) => raised,
+        Err(error) => {
+            tracing::warn!(%error, "the number of open files cannot be raised");
+            limit.current.unwrap_or(UNLIMITED)
+        }
     }
 }
 

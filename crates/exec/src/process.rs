@@ -46,6 +46,7 @@ pub use leftovers::{LeftoversError, reap_leftovers};
 pub use tree::own_descendants;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,9 +59,10 @@ use tokio_util::sync::CancellationToken;
 use crate::input::Input;
 use crate::job::{Job, Signs};
 use crate::log::{LogWriter, Stream};
-use crate::outcome::{Failure, Outcome};
-use crate::payload::ProcessPayload;
+use crate::outcome::{Class, Failure, Outcome};
+use crate::payload::{ProcessPayload, Stdin};
 use crate::places::Places;
+use crate::secret::{Known, Redactor, SecretError, Secrets};
 use crate::wires::Wires;
 use group::{Group, LeaderExit};
 use launch::{Launched, Launcher, Plan};
@@ -77,6 +79,8 @@ const CHUNK_BYTES: usize = 32 * 1024;
 pub struct Processes {
     places: Arc<Places>,
     launcher: Launcher,
+    /// Without any, payloads are run as they are.
+    secrets: Option<Arc<dyn Secrets>>,
 }
 
 /// A run that is over.
@@ -95,14 +99,14 @@ impl Ended {
 }
 
 impl Processes {
-    pub fn new(places: Arc<Places>) -> io::Result<Processes> {
+    pub fn new(places: Arc<Places>, secrets: Option<Arc<dyn Secrets>>) -> io::Result<Processes> {
         system::keep_files_to_self();
-        Ok(Processes { launcher: Launcher::with_thread()?, places })
+        Ok(Processes { launcher: Launcher::with_thread()?, places, secrets })
     }
 
     /// For a program that does nothing else, and whose one thread lives as long as it does.
-    pub(crate) fn in_this_thread(places: Arc<Places>) -> Processes {
-        Processes { launcher: Launcher::Here, places }
+    pub(crate) fn in_this_thread(places: Arc<Places>, secrets: Arc<dyn Secrets>) -> Processes {
+        Processes { launcher: Launcher::Here, places, secrets: Some(secrets) }
     }
 
     /// Runs the job as a child of this process, which it does not outlive.
@@ -127,7 +131,8 @@ impl Processes {
 
     async fn run_to_end(&self, job: &Job, lease: &LeaseFile, wires: Wires<'_>) -> Result<Ended, Failure> {
         let Wires { input, stop, signs } = wires;
-        let payload = ProcessPayload::parse(job.payload.as_deref())?;
+        let mut payload = ProcessPayload::parse(job.payload.as_deref())?;
+        let redactor = self.reveal(job, &mut payload)?;
         let (stdin, unsaid) = (payload.stdin.clone(), payload.unsaid);
         let mut launched = self.launcher.launch(Plan::new(&self.places, job, payload)?).await?;
         let not_enforced = std::mem::take(&mut launched.not_enforced);
@@ -135,14 +140,30 @@ impl Processes {
         // Dropping what was launched kills it.
         let unwatched = |error| Failure::worker(format!("the process cannot be watched: {error}"));
         let feed = Feed::new(launched.stdin.take(), stdin, input).map_err(unwatched)?;
-        let mut run = Run::new(&self.places, job, signs, launched).map_err(unwatched)?;
+        let mut run = Run::new(&self.places, job, signs, launched, &redactor).map_err(unwatched)?;
         if let Some(field) = unsaid {
             run.log.note(&format!("payload.{field} is not handed over, because stdin is given beside it"));
         }
         not_enforced.iter().for_each(|sentence| run.log.note(sentence));
         let ending = run.watch(feed, job.grace, stop).await;
         let status = run.end(&self.places, job.task).await;
-        Ok(Ended { status: status.as_ref().ok().copied(), outcome: run.outcome(ending, status), not_enforced })
+        let exit = status.as_ref().ok().copied();
+        Ok(Ended { status: exit, outcome: redactor.outcome(run.outcome(ending, status)), not_enforced })
+    }
+
+    /// Puts the values of secrets where the process gets them, which is nowhere but its environment and its input: a
+    /// command line is there for all users of the machine to see.
+    fn reveal(&self, job: &Job, payload: &mut ProcessPayload) -> Result<Redactor, Failure> {
+        let Some(secrets) = &self.secrets else { return Ok(Redactor::default()) };
+        let mut known = Known::new(&job.agent, &**secrets);
+        let mut place = |text: &mut String| known.text(text).map(|revealed| *text = revealed);
+        let stdin = match &mut payload.stdin {
+            Stdin::Text(text) | Stdin::Open(text) => Some(text),
+            Stdin::Nothing => None,
+        };
+        let placed: Result<(), SecretError> = payload.env.values_mut().chain(stdin).try_for_each(&mut place);
+        placed.map_err(|error| Failure::work(Class::Permanent, error.to_string()))?;
+        Ok(known.redactor())
     }
 }
 
@@ -197,18 +218,25 @@ struct Output {
 }
 
 impl<'a> Run<'a> {
-    fn new(places: &Places, job: &Job, signs: &'a dyn Signs, launched: Launched) -> io::Result<Run<'a>> {
+    fn new(
+        places: &Places,
+        job: &Job,
+        signs: &'a dyn Signs,
+        launched: Launched,
+        redactor: &Redactor,
+    ) -> io::Result<Run<'a>> {
         let Launched { group, stdin: _, stdout, stderr, not_enforced: _ } = launched;
-        let log = LogWriter::new(places.log_file(job.task, job.attempt), job.output_bytes_max);
+        let mut log = LogWriter::new(places.log_file(job.task, job.attempt), job.output_bytes_max);
+        log.redact(redactor.clone());
         Ok(Run {
             signs,
             watch_silence: job.watch_silence,
             leader_exit: LeaderExit::of(&group),
             group,
-            stdout: Output::new(Stream::Stdout, pipe::Receiver::from_owned_fd(stdout)?),
-            stderr: Output::new(Stream::Stderr, pipe::Receiver::from_owned_fd(stderr)?),
+            stdout: Output::new(Stream::Stdout, stdout, redactor)?,
+            stderr: Output::new(Stream::Stderr, stderr, redactor)?,
             log,
-            report: ReportTail::new(places.report_file(job.task)),
+            report: ReportTail::new(places.report_file(job.task), redactor.clone()),
         })
     }
 
@@ -277,6 +305,9 @@ impl<'a> Run<'a> {
         }
         self.drain().await;
         self.report.finish(self.signs, &mut self.log);
+        if let Err(error) = self.report.clear() {
+            tracing::warn!(%error, "a report with secrets in it cannot be cleared of them");
+        }
         self.log.finish();
         self.signs.log_grew(self.log.file_bytes());
         status
@@ -313,8 +344,9 @@ impl<'a> Run<'a> {
 }
 
 impl Output {
-    fn new(stream: Stream, pipe: pipe::Receiver) -> Output {
-        Output { stream, pipe, chunk: Vec::with_capacity(CHUNK_BYTES), is_open: true, tail: Tail::default() }
+    fn new(stream: Stream, pipe: OwnedFd, redactor: &Redactor) -> io::Result<Output> {
+        let (pipe, tail) = (pipe::Receiver::from_owned_fd(pipe)?, Tail::without(redactor.clone()));
+        Ok(Output { stream, pipe, chunk: Vec::with_capacity(CHUNK_BYTES), is_open: true, tail })
     }
 
     /// Waits for the next chunk. Cancel safe: a read that is given up has taken nothing.

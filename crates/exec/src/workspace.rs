@@ -17,6 +17,8 @@ mod budget;
 mod collect;
 mod files;
 mod folder;
+#[cfg(test)]
+mod fuzz;
 mod outputs;
 mod path;
 mod rules;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use runyard_core::event::Event;
@@ -14,12 +15,17 @@ use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{self, Caller, KeyError, KeyRing};
-use crate::config::Live;
+use crate::access::{self, Actor, Caller, KeyError, KeyRing, USED_SETTING, Used};
+use crate::audit::{Audit, Entry};
+use crate::clock;
+use crate::config::{Live, paths};
+use crate::edge::{RateLimits, StreamPass, Streams};
 use crate::handle::Handle;
 use crate::metrics::Metrics;
 use crate::problem::Error;
+use crate::secrets::Vault;
 use crate::waiters::Waiters;
+use crate::webhook::Webhooks;
 
 /// The name of the worker inside the server.
 pub const WORKER_EMBEDDED: &str = "embedded";
@@ -31,8 +37,13 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     pub waiters: Arc<Waiters>,
     pub worker: Worker,
+    pub webhooks: Webhooks,
     pub data_dir: PathBuf,
     pub listen: SocketAddr,
+    pub audit: Audit,
+    pub vault: Arc<Vault>,
+    pub rates: RateLimits,
+    pub streams: Streams,
     /// Ends every open stream and every long poll.
     pub stop: CancellationToken,
 }
@@ -48,22 +59,42 @@ impl App {
         Ok(read.map_err(|_| Error::Internal("a read ended without an answer".into()))??)
     }
 
-    /// Patches the configuration. On a task of its own, because a client that hangs up must not leave it half done.
-    pub async fn patch_config(self: &Arc<Self>, change: Map<String, Value>) -> Result<(), Error> {
-        let app = self.clone();
-        let patch = tokio::spawn(async move { app.config.patch(&app.handle, &change).await });
-        let changed = patch.await.map_err(|_| Error::Internal("the change ended without an answer".into()))??;
-        tracing::info!(target: "runyard::config", changed = %changed.join(", "), "configuration patched");
-        Ok(())
+    /// Patches the configuration. On a task of its own, because a client that hangs up must not leave it half done, nor
+    /// a change without its line in the audit log.
+    pub async fn patch_config(
+        self: &Arc<Self>,
+        actor: &Actor,
+        entry: Entry,
+        change: Map<String, Value>,
+    ) -> Result<(), Error> {
+        let (app, actor) = (self.clone(), actor.clone());
+        let patch = tokio::spawn(async move {
+            let changed = app.config.patch(&app.handle, &change).await?;
+            tracing::info!(target: "runyard::config", changed = %paths(&changed), "configuration patched");
+            app.audit.record(&actor, entry.changed(&changed)).await;
+            Ok::<_, Error>(())
+        });
+        patch.await.map_err(|_| Error::Internal("the change ended without an answer".into()))?
+    }
+
+    /// For an answer that stays open.
+    pub fn stream(&self) -> Result<StreamPass, Error> {
+        self.streams.enter(self.config.current().config.server.limits.streams)
     }
 
     /// Changes the keys, to its end, as [`App::patch_config`] does.
     pub async fn change_keys<T: Send + 'static>(
         self: &Arc<Self>,
+        actor: &Actor,
         change: impl FnOnce(&mut KeyRing) -> Result<T, KeyError> + Send + 'static,
+        entry: impl FnOnce(&T) -> Entry + Send + 'static,
     ) -> Result<T, Error> {
-        let app = self.clone();
-        let change = tokio::spawn(async move { app.keys.change(&app.handle, change).await });
+        let (app, actor) = (self.clone(), actor.clone());
+        let change = tokio::spawn(async move {
+            let outcome = app.keys.change(&app.handle, change).await?;
+            app.audit.record(&actor, entry(&outcome)).await;
+            Ok(outcome)
+        });
         change.await.map_err(|_| Error::Internal("the change ended without an answer".into()))?
     }
 
@@ -97,7 +128,10 @@ impl Keys {
             return Ok(Caller::unchecked());
         }
         let presented = presented.ok_or(Error::NoKey)?;
-        self.ring.load().caller(presented).ok_or(Error::UnknownKey)
+        let ring = self.ring.load();
+        let key = ring.find(presented).ok_or(Error::UnknownKey)?;
+        key.last_used.mark(clock::wall_ms());
+        Ok(key.caller())
     }
 
     pub fn ring(&self) -> Arc<KeyRing> {
@@ -117,6 +151,35 @@ impl Keys {
         self.ring.store(Arc::new(ring));
         Ok(outcome)
     }
+}
+
+/// How often the uses of keys are stored, if there were any.
+const USED_EVERY: Duration = Duration::from_secs(60);
+
+/// Keeps when keys were last used, until the server stops.
+pub async fn keep_used(app: Arc<App>) {
+    let mut stored = app.keys.ring().used();
+    let mut every = tokio::time::interval(USED_EVERY);
+    loop {
+        let is_last = tokio::select! {
+            _ = every.tick() => false,
+            () = app.stop.cancelled() => true,
+        };
+        let used = app.keys.ring().used();
+        if used != stored && remember_used(&app.handle, &used).await.is_ok() {
+            stored = used;
+        }
+        if is_last {
+            return;
+        }
+    }
+}
+
+async fn remember_used(handle: &Handle, used: &Used) -> Result<(), Error> {
+    let value: Blob = serde_json::to_vec(used).expect("moments are plain data").into();
+    let name = Name::new(USED_SETTING);
+    handle.ask(|ticket| Event::Remember { ticket: Some(ticket), name, value }).await?;
+    Ok(())
 }
 
 pub async fn remember(handle: &Handle, ring: &KeyRing) -> Result<(), Error> {

@@ -1,6 +1,7 @@
 //! What a server and a tick both stand on: the data directory, the store in it, and the configuration that lies there.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use runyard_core::flow::Resources;
@@ -10,6 +11,7 @@ use runyard_store::store::{self, Holder, Reader, User};
 use serde_json::Map;
 
 use crate::config::{self, Config, Durability, Live, PATCH_SETTING, Sources};
+use crate::secrets::{self, SealingKey, Vault};
 use crate::server::{Error, STORE_FILE};
 
 /// A tick is done in less; one that starts a task with large files to fetch may take longer.
@@ -47,21 +49,45 @@ fn is_ticked(error: &store::Error) -> bool {
 
 /// The stored patch is laid over what was read. One that no longer fits (a file changed below it) is left out with a
 /// warning: a server that does not start cannot be patched back.
-pub(crate) fn with_patch(sources: Sources, reader: &dyn Reader, data_dir: &Path, without: Live) -> Result<Live, Error> {
+pub(crate) fn with_patch(
+    sources: Sources,
+    reader: &dyn Reader,
+    data_dir: &Path,
+    key: &Arc<SealingKey>,
+    without: Live,
+) -> Result<Live, Error> {
     let stored = reader.setting(PATCH_SETTING).map_err(|source| Error::Store { path: data_dir.to_owned(), source })?;
-    let Some(stored) = stored else { return Ok(without) };
-    let patched = serde_json::from_slice::<Map<_, _>>(&stored).ok().map(|patch| Live::load(sources, patch));
-    match patched {
-        Some(Ok(live)) => Ok(live),
-        Some(Err(error)) => {
+    let patch = stored.map(|stored| serde_json::from_slice::<Map<_, _>>(&stored));
+    let live = match patch.map(|patch| patch.map(|patch| Live::load(sources, config::opened(patch, key)))) {
+        None => without,
+        Some(Ok(Ok(live))) => live,
+        Some(Ok(Err(error))) => {
             tracing::warn!(target: "runyard::config", "the stored patch is left out, it does not fit any more: {error}");
-            Ok(without)
+            without
         }
-        None => {
+        Some(Err(_)) => {
             tracing::warn!(target: "runyard::config", "the stored patch is left out: it is no JSON object");
-            Ok(without)
+            without
         }
-    }
+    };
+    Ok(live.sealing_with(key.clone()))
+}
+
+/// What seals everything secret that the store holds.
+pub(crate) fn sealing_key(data_dir: &Path) -> Arc<SealingKey> {
+    Arc::new(SealingKey::at(data_dir.join(secrets::KEY_FILE)))
+}
+
+/// The secrets of tasks, as the store and the configuration have them.
+pub(crate) fn vault(
+    live: &Arc<Live>,
+    reader: &dyn Reader,
+    data_dir: &Path,
+    key: Arc<SealingKey>,
+) -> Result<Arc<Vault>, Error> {
+    let stored =
+        reader.setting(secrets::SETTING).map_err(|source| Error::Store { path: data_dir.to_owned(), source })?;
+    Vault::open(live.clone(), key, stored.as_deref()).map(Arc::new).map_err(Error::StoredVault)
 }
 
 pub(crate) fn supervisor(program: PathBuf, config: &Config) -> SupervisorProgram {

@@ -9,11 +9,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use runyard_core::event::{Answer, Event, Happening};
+use runyard_core::event::{Answer, Event};
 use runyard_core::hash::DetMap;
 use runyard_core::ids::Ticket;
 use runyard_store::store::Reader;
-use tokio::sync::{broadcast, oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
+
+use crate::feed::Feed;
 
 /// Tasks in submissions that wait for a tick; a batch counts each of its own. With payloads of 1 KiB that is 200 MB.
 const SUBMIT_ITEMS_MAX: usize = 200_000;
@@ -21,8 +23,6 @@ const SUBMIT_ITEMS_MAX: usize = 200_000;
 const SUBMIT_ITEMS_PER_TICK: usize = 4096;
 /// Questions, cancels and changes that may wait for a tick.
 const CONTROL_MAX: usize = 100_000;
-/// Commits a slow subscriber may fall behind before it has to read the event log instead.
-const COMMITS_BEHIND_MAX: usize = 4096;
 
 #[derive(Clone)]
 pub struct Handle {
@@ -40,13 +40,6 @@ pub enum Unavailable {
     Stopped,
 }
 
-/// What one commit made visible, in order.
-#[derive(Debug)]
-pub struct Commit {
-    pub seq: u64,
-    pub happenings: Vec<Happening>,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Readiness {
     Recovering,
@@ -58,9 +51,10 @@ pub enum Readiness {
 struct Shared {
     inbox: Mutex<Inbox>,
     wake: Condvar,
-    commits: broadcast::Sender<Arc<Commit>>,
+    feed: Arc<Feed>,
     standing: Mutex<Standing>,
     readiness: watch::Sender<Readiness>,
+    posted: Arc<Notify>,
     reader: Arc<dyn Reader>,
 }
 
@@ -97,14 +91,14 @@ struct Inbox {
 
 impl Handle {
     pub fn new(reader: Arc<dyn Reader>) -> Handle {
-        let (commits, _) = broadcast::channel(COMMITS_BEHIND_MAX);
         let (readiness, _) = watch::channel(Readiness::Recovering);
         let shared = Shared {
             inbox: Mutex::default(),
             wake: Condvar::new(),
-            commits,
+            feed: Arc::default(),
             standing: Mutex::default(),
             readiness,
+            posted: Arc::default(),
             reader,
         };
         Handle { shared: Arc::new(shared) }
@@ -145,9 +139,14 @@ impl Handle {
         &self.shared.reader
     }
 
-    /// Commits from now on. A receiver that lags must go on from `Reader::happenings`.
-    pub fn commits(&self) -> broadcast::Receiver<Arc<Commit>> {
-        self.shared.commits.subscribe()
+    /// What has been committed, for whoever wants to hear of it.
+    pub fn feed(&self) -> &Arc<Feed> {
+        &self.shared.feed
+    }
+
+    /// Told with each commit that put something into the outbox.
+    pub fn posted(&self) -> &Arc<Notify> {
+        &self.shared.posted
     }
 
     pub fn readiness(&self) -> watch::Receiver<Readiness> {
@@ -194,11 +193,6 @@ impl Handle {
         events.rev().for_each(|event| inbox.control.push_front(event));
         drop(inbox);
         self.shared.wake.notify_one();
-    }
-
-    pub(crate) fn publish(&self, commit: Commit) {
-        // An error only says that nobody listens.
-        let _ = self.shared.commits.send(Arc::new(commit));
     }
 
     /// Control events first, then submits; at most `max` in all, and of submits no more than a tick's share of tasks.

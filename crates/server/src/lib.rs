@@ -13,12 +13,21 @@ pub mod tick;
 mod ground;
 
 mod app;
+mod audit;
+mod edge;
 mod intake;
+#[cfg_attr(not(feature = "otlp"), path = "otlp_off.rs")]
+mod otlp;
 mod problem;
 mod routes;
+mod secrets;
 mod view;
+mod webhook;
 
 mod clock;
+pub mod feed;
+#[cfg(test)]
+mod fuzz;
 pub mod handle;
 mod observe;
 pub mod scheduler;

@@ -1,7 +1,7 @@
 //! The server's own log: one structured line for each submit, start, finish, retry, cancel, rejection, expiry, reload.
 
 use std::io::IsTerminal;
-use std::sync::Arc;
+use std::sync::Weak;
 
 use runyard_core::event::{Happening, HappeningKind, Subject, TaskFacts};
 use runyard_core::task::Class;
@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Log, LogFormat};
-use crate::handle::Commit;
+use crate::feed::Commit;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -38,7 +38,7 @@ pub fn init(log: &Log) -> Result<(), Error> {
 
 /// Writes the lines of tasks on a thread of their own: a log that is slow to write holds nobody up. What comes faster
 /// than it can be written is counted instead; the event log has it all. Does nothing when nobody reads these lines.
-pub fn spawn_task_log(commits: broadcast::Receiver<Arc<Commit>>) {
+pub fn spawn_task_log(commits: broadcast::Receiver<Weak<Commit>>) {
     if !tracing::enabled!(target: "runyard::task", tracing::Level::INFO) {
         return;
     }
@@ -48,13 +48,19 @@ pub fn spawn_task_log(commits: broadcast::Receiver<Arc<Commit>>) {
     }
 }
 
-fn log_commits(mut commits: broadcast::Receiver<Arc<Commit>>) {
+fn log_commits(mut commits: broadcast::Receiver<Weak<Commit>>) {
+    let mut n_missed = 0;
     loop {
-        match commits.blocking_recv() {
-            Ok(commit) => log_happenings(&commit.happenings),
-            Err(broadcast::error::RecvError::Lagged(n)) => {
-                tracing::warn!(target: "runyard::task", commits = n, "too much happened to log each of it");
+        match commits.blocking_recv().map(|commit| commit.upgrade()) {
+            Ok(Some(commit)) => {
+                if n_missed > 0 {
+                    tracing::warn!(target: "runyard::task", commits = n_missed, "too much happened to log each of it");
+                    n_missed = 0;
+                }
+                log_happenings(&commit.happenings);
             }
+            Ok(None) => n_missed += 1,
+            Err(broadcast::error::RecvError::Lagged(n)) => n_missed += n,
             Err(broadcast::error::RecvError::Closed) => return,
         }
     }

@@ -6,6 +6,7 @@
 
 mod histogram;
 mod scrape;
+mod webhooks;
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use axum::http::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 use runyard_core::event::{Happening, HappeningKind, Subject, TaskFacts};
@@ -20,6 +22,7 @@ use runyard_core::task::Class;
 
 pub use histogram::LogHistogram;
 pub use scrape::AGENTS_MAX;
+use webhooks::WebhookMetrics;
 
 pub struct Metrics {
     registry: Registry,
@@ -34,6 +37,13 @@ pub struct Metrics {
     commit_seconds: Histogram,
     /// By method, then by the first digit of the status.
     requests: Vec<[Counter; 5]>,
+    connections_refused: Counter,
+    requests_limited: Counter,
+    #[cfg_attr(not(feature = "otlp"), allow(dead_code, reason = "only the exporter counts it"))]
+    spans_dropped: Counter,
+    pub connections: Gauge,
+    pub streams: Gauge,
+    pub webhooks: WebhookMetrics,
     pub wait_ms: LogHistogram,
     pub run_ms: LogHistogram,
 }
@@ -60,6 +70,12 @@ impl Default for Metrics {
             commit_events: commit_events(&mut registry),
             commit_seconds: seconds(&mut registry, "commit_duration", "Time one transaction took"),
             requests: requests(&mut registry),
+            connections_refused: counter(&mut registry, "http_connections_refused", "Connections beyond a limit"),
+            spans_dropped: counter(&mut registry, "otlp_dropped", "Spans that no collector took"),
+            requests_limited: counter(&mut registry, "http_requests_limited", "Requests beyond a rate"),
+            connections: gauge(&mut registry, "http_connections", "Connections that are open"),
+            streams: gauge(&mut registry, "http_streams", "Event streams, followed logs and waits that are open"),
+            webhooks: WebhookMetrics::register(&mut registry),
             registry,
             happened,
             wait_ms: LogHistogram::default(),
@@ -69,6 +85,19 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    pub fn connection_refused(&self) {
+        self.connections_refused.inc();
+    }
+
+    pub fn request_limited(&self) {
+        self.requests_limited.inc();
+    }
+
+    #[cfg(feature = "otlp")]
+    pub fn spans_dropped(&self, n: u64) {
+        self.spans_dropped.inc_by(n);
+    }
+
     /// Called by the scheduler with what one commit made visible.
     pub fn observe(&self, happenings: &[Happening]) {
         for happening in happenings {
@@ -106,6 +135,12 @@ impl Metrics {
             self.failures[class as usize].inc();
         }
     }
+}
+
+fn gauge(registry: &mut Registry, name: &str, help: &str) -> Gauge {
+    let gauge = Gauge::default();
+    registry.register(name, help, gauge.clone());
+    gauge
 }
 
 fn counter(registry: &mut Registry, name: &str, help: &str) -> Counter {

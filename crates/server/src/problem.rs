@@ -1,6 +1,7 @@
 //! Every error the API answers with, and the one function that turns each into RFC 9457 problem+json.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -13,6 +14,7 @@ use serde_json::{Map, Value, json};
 use crate::access::{KeyError, Scope};
 use crate::config;
 use crate::handle::Unavailable;
+use crate::secrets;
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -24,8 +26,14 @@ pub enum Error {
     UnknownKey,
     #[error("this API key lacks the scope `{}`", .0.as_str())]
     MissingScope(Scope),
-    #[error("this API key may not act for agent `{0}`")]
+    #[error("this API key is bound to agents and may not see or touch the work of {}", whose(.0))]
     ForeignAgent(String),
+    #[error("{message}")]
+    NotAllowed { field: String, message: String },
+    #[error(transparent)]
+    Secret(secrets::Error),
+    #[error("this API key is bound to agents: it may use sessions named after them only, such as `AGENT/…`")]
+    ForeignSession(String),
     #[error("Host `{0}` is not a name of this server; [server] allowedHosts can allow it")]
     ForbiddenHost(String),
     #[error("Origin `{0}` may not use this server; [server] allowedHosts can allow it")]
@@ -40,6 +48,14 @@ pub enum Error {
     UnsupportedMediaType,
     #[error("the body is larger than {0} bytes")]
     TooLarge(usize),
+    #[error("the URL is longer than {0} bytes")]
+    UrlTooLong(u32),
+    #[error("the body did not arrive in {} s", .0.as_secs_f64())]
+    SlowBody(Duration),
+    #[error("this {whose} may send {per_second} requests in a second")]
+    RateLimited { whose: &'static str, per_second: u32, wait: Duration },
+    #[error("{0} streams are open, and that is the limit")]
+    TooManyStreams(u32),
     #[error("the body could not be read to its end")]
     BrokenBody,
     #[error("refused")]
@@ -56,6 +72,8 @@ pub enum Error {
     Stopping,
     #[error("the task was rejected at its submit, so no payload was kept that could be submitted again")]
     NoPayload,
+    #[error("delivery {0} is pending: it is being tried already")]
+    DeliveryPending(u64),
     #[error("the change was refused")]
     Change(ChangeRefusal),
     #[error(transparent)]
@@ -82,10 +100,6 @@ impl Invalid {
         Invalid { code: "invalid", field: field.into(), message: message.into() }
     }
 
-    pub fn not_supported_yet(field: impl Into<String>, message: impl Into<String>) -> Invalid {
-        Invalid { code: "not_supported_yet", field: field.into(), message: message.into() }
-    }
-
     /// The same, seen from further out: `timeoutMs` inside `tasks[3]`.
     pub fn inside(self, outer: &str) -> Invalid {
         let field = if self.field.is_empty() { outer.to_owned() } else { format!("{outer}.{}", self.field) };
@@ -109,8 +123,15 @@ impl From<config::ChangeError> for Error {
     fn from(error: config::ChangeError) -> Error {
         match error {
             config::ChangeError::Invalid(error) => Error::Config(error),
+            config::ChangeError::Seal(error) => Error::Secret(error.into()),
             config::ChangeError::Unavailable(error) => Error::Unavailable(error),
         }
+    }
+}
+
+impl From<secrets::Error> for Error {
+    fn from(error: secrets::Error) -> Error {
+        Error::Secret(error)
     }
 }
 
@@ -130,13 +151,18 @@ impl IntoResponse for Error {
     }
 }
 
+fn whose(agent: &str) -> String {
+    if agent == "*" { "all of them".to_owned() } else { format!("agent `{agent}`") }
+}
+
 pub fn problem_response(problem: &Problem) -> Response {
     let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = serde_json::to_vec(problem).expect("a problem is plain data");
     let mut response = (status, body).into_response();
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_CONTENT_TYPE));
-    if let Some(seconds) = retry_after_s(&problem.code) {
+    let known = problem.extra.get(RETRY_AFTER_SECONDS).and_then(Value::as_u64);
+    if let Some(seconds) = known.or(retry_after_s(&problem.code)) {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
@@ -151,12 +177,29 @@ pub fn problem(error: &Error) -> Problem {
         Error::UnknownKey => plain(401, "unknown_key", detail),
         Error::MissingScope(scope) => with(plain(403, "missing_scope", detail), [("scope", json!(scope.as_str()))]),
         Error::ForeignAgent(agent) => with(plain(403, "foreign_agent", detail), [("agent", json!(agent))]),
+        Error::NotAllowed { field, message } => {
+            let detail = format!("{field}: {message}");
+            Problem { field: Some(field.clone()), ..plain(403, "not_allowed", detail) }
+        }
+        Error::Secret(error) => secret_problem(error),
+        Error::ForeignSession(key) => with(plain(403, "foreign_session", detail), [("session", json!(key))]),
         Error::ForbiddenHost(_) => plain(403, "forbidden_host", detail),
         Error::ForbiddenOrigin(_) => plain(403, "forbidden_origin", detail),
         Error::NotFound { .. } | Error::NoRoute(_) => plain(404, "not_found", detail),
         Error::MethodNotAllowed(_) => plain(405, "method_not_allowed", detail),
         Error::UnsupportedMediaType => plain(415, "unsupported_media_type", detail),
         Error::TooLarge(limit) => with(plain(413, "body_too_large", detail), [("limit", json!(limit))]),
+        Error::UrlTooLong(limit) => with(plain(414, "url_too_long", detail), [("limit", json!(limit))]),
+        Error::SlowBody(_) => plain(408, "slow_body", detail),
+        Error::RateLimited { whose, per_second, wait } => {
+            let facts = [
+                ("whose", json!(whose)),
+                ("perSecond", json!(per_second)),
+                (RETRY_AFTER_SECONDS, json!(wait.as_millis().div_ceil(1000) as u64)),
+            ];
+            with(plain(429, "rate_limited", detail), facts)
+        }
+        Error::TooManyStreams(limit) => with(plain(503, "too_many_streams", detail), [("limit", json!(limit))]),
         Error::BrokenBody => plain(400, "broken_body", detail),
         Error::Refused(refusal) => refusal_problem(refusal),
         Error::Unavailable(Unavailable::Busy) => plain(503, "busy", detail),
@@ -168,13 +211,28 @@ pub fn problem(error: &Error) -> Problem {
         // It still holds its place, but nothing it says counts any more.
         Error::Stopping => plain(409, "task_stopping", detail),
         Error::NoPayload => plain(409, "no_payload", detail),
+        Error::DeliveryPending(_) => plain(409, "still_pending", detail),
         Error::Change(refusal) => change_problem(refusal),
         Error::Config(error) => {
             Problem { field: error.field().map(str::to_owned), ..plain(400, "invalid_config", detail) }
         }
         Error::Key(KeyError::NotFound) => plain(404, "not_found", detail),
+        Error::Key(KeyError::TooMany) => plain(409, "too_many_keys", detail),
         Error::Key(KeyError::LastAdmin) => plain(409, "last_admin_key", detail),
         Error::Key(KeyError::NoRandomness) | Error::Store(_) | Error::Internal(_) => plain(500, "internal", detail),
+    }
+}
+
+fn secret_problem(error: &secrets::Error) -> Problem {
+    let detail = error.to_string();
+    match error {
+        secrets::Error::Name => field_problem("invalid", "name", &detail),
+        secrets::Error::Value => field_problem("invalid", "value", &detail),
+        secrets::Error::Configured(_) => plain(409, "configured_secret", detail),
+        secrets::Error::NotFound(_) => plain(404, "not_found", detail),
+        secrets::Error::TooMany => plain(409, "too_many_secrets", detail),
+        secrets::Error::Seal(_) => plain(500, "internal", detail),
+        secrets::Error::Unavailable(error) => problem(&Error::Unavailable(*error)),
     }
 }
 
@@ -289,10 +347,13 @@ fn with<const N: usize>(mut problem: Problem, facts: [(&str, Value); N]) -> Prob
     problem
 }
 
+/// Where it is known how long to wait.
+const RETRY_AFTER_SECONDS: &str = "retryAfterSeconds";
+
 /// Full queues empty at the speed of the work behind them; the others pass within a second or two.
 fn retry_after_s(code: &str) -> Option<u64> {
     match code {
-        "queue_full" | "too_many_flows" | "session_full" => Some(5),
+        "queue_full" | "too_many_flows" | "session_full" | "too_many_streams" => Some(5),
         "draining" | "stopping" => Some(10),
         "busy" | "recovering" => Some(1),
         _ => None,
@@ -310,6 +371,9 @@ mod tests {
             (Error::NoKey, 401, "unauthorized"),
             (Error::MissingScope(Scope::Exec), 403, "missing_scope"),
             (Error::TooLarge(5), 413, "body_too_large"),
+            (Error::UrlTooLong(5), 414, "url_too_long"),
+            (Error::SlowBody(Duration::from_secs(1)), 408, "slow_body"),
+            (Error::TooManyStreams(5), 503, "too_many_streams"),
             (Error::Refused(full), 429, "queue_full"),
             (Error::Refused(Refusal::Draining), 503, "draining"),
             (Error::Refused(Refusal::KeyReused { key: "k".into() }), 422, "idempotency_key_reused"),
@@ -348,6 +412,16 @@ mod tests {
         assert_eq!((&full.extra["waiting"], &full.extra["cap"]), (&json!(3), &json!(2)));
         let stale = refusal_problem(&Refusal::Stale { key: key(), cutoff: 0, recorded: None });
         assert_eq!(stale.extra["cutoff"], "1970-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn whoever_asks_too_often_learns_when_to_come_back() {
+        let wait = Duration::from_millis(1200);
+        let response = Error::RateLimited { whose: "key", per_second: 5, wait }.into_response();
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()[header::RETRY_AFTER]),
+            (429, &HeaderValue::from(2))
+        );
     }
 
     #[test]

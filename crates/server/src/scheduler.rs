@@ -23,15 +23,17 @@ use runyard_core::event::{Admit, Event, Happening, Rest, WorkerSpec};
 use runyard_core::flow::Resources;
 use runyard_core::ids::{TaskId, Ticket};
 use runyard_core::now::Now;
-use runyard_exec::Kind;
+use runyard_exec::guard::Guard;
 use runyard_exec::process::supervise::SupervisorProgram;
+use runyard_exec::{Kind, Secrets};
 use runyard_store::store::{Purge, Store};
 use runyard_store::yard::{Ticked, Yard};
 use runyard_worker::{ProcessDefaultsNow, Worker, WorkerOptions};
 use tokio::sync::watch;
 
 use crate::clock::{Clock, wall_ms};
-use crate::handle::{Commit, Handle};
+use crate::feed::Commit;
+use crate::handle::Handle;
 pub(crate) use embedded::{Offer, known_worker_id, worker_id, worker_spec};
 pub(crate) use hands::{Hands, Told, carry_out, end};
 
@@ -64,6 +66,8 @@ pub struct SchedulerOptions {
     pub grace_ms: u64,
     pub supervisor: Option<SupervisorProgram>,
     pub process_defaults: ProcessDefaultsNow,
+    pub guard: Option<Arc<Guard>>,
+    pub secrets: Option<Arc<dyn Secrets>>,
     pub capacity: Resources,
     pub observer: Box<dyn Observer>,
 }
@@ -99,6 +103,8 @@ impl Scheduler {
             grace_ms: options.grace_ms,
             supervisor: options.supervisor,
             process_defaults: options.process_defaults,
+            guard: options.guard,
+            secrets: options.secrets,
             runtime: tokio::runtime::Handle::current(),
         };
         let worker = Worker::new(worker_options, move |events: Vec<Event>| link.tell(events))?;
@@ -314,8 +320,11 @@ impl Loop {
         if ticked.commit.is_some() {
             self.observer.committed(&ticked.happenings, n_events, took);
         }
+        if ticked.n_posted > 0 {
+            self.handle.posted().notify_one();
+        }
         if let Some(seq) = ticked.commit.filter(|_| !ticked.happenings.is_empty()) {
-            self.handle.publish(Commit { seq, happenings: ticked.happenings });
+            self.handle.feed().publish(Commit { seq, happenings: ticked.happenings });
         }
         self.handle.answer(answers);
     }
@@ -409,7 +418,10 @@ fn ticket(event: &Event) -> Option<Ticket> {
         | Event::Heartbeat { ticket, .. }
         | Event::Explain { ticket, .. }
         | Event::Session { ticket, .. } => Some(*ticket),
-        Event::Configure { ticket, .. } | Event::Remember { ticket, .. } | Event::Admit { ticket, .. } => *ticket,
+        Event::Configure { ticket, .. }
+        | Event::Remember { ticket, .. }
+        | Event::Deliveries { ticket, .. }
+        | Event::Admit { ticket, .. } => *ticket,
         _ => None,
     }
 }

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::serve::ListenerExt;
 use runyard_store::sqlite::SqliteStore;
 use runyard_store::store::{self, Reader, Store, User};
 use runyard_wire::Id;
@@ -18,25 +17,35 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{self, ADMIN_KEY_FILE, KeyError, KeyRing, NewKey, Scope, write_key_file};
-use crate::app::{App, KeyMode, Keys, remember};
+use crate::access::{self, ADMIN_KEY_FILE, KeyError, KeyRing, NewKey, Scope, USED_SETTING, write_key_file};
+use crate::app::{App, KeyMode, Keys, keep_used, remember};
+use crate::audit::Audit;
 use crate::clock;
 use crate::config::{self, Live, Sources, to_core, to_process_defaults, to_purge, watch_file};
-use crate::ground::{self, capacity, data_dir, open_store, with_patch};
+use crate::edge::tls::{self, Tls};
+use crate::edge::{self, Doors, Front, RateLimits, Streams};
+use crate::feed;
+use crate::ground::{self, capacity, data_dir, open_store, sealing_key, vault, with_patch};
 use crate::handle::{Handle, Readiness};
 use crate::logging;
 use crate::metrics::Metrics;
 use crate::observe::Observers;
+use crate::otlp;
 use crate::routes;
 use crate::scheduler::{self, Scheduler, SchedulerOptions};
+use crate::secrets::SealingKey;
+use crate::secrets::Vault;
 use crate::uploads;
 use crate::waiters::Waiters;
+use crate::webhook::{self, Deliverer, OwnSecrets, Webhooks};
 
 pub const STORE_FILE: &str = "runyard.db";
 /// Tells the command line on the same machine where this server listens.
 pub const SERVER_FILE: &str = "server.json";
 /// How soon a server whose scheduler cannot start says so.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Messages in flight get two seconds of their own; this is for what goes wrong with that.
+const DELIVERER_MAX: Duration = Duration::from_secs(3);
 /// Requests in flight get so long after the scheduler has stopped.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
@@ -86,6 +95,8 @@ pub enum Error {
     Log(#[from] logging::Error),
     #[error("--no-auth works on loopback only, and {listen} is not: anybody who reaches it could run programs here")]
     NoAuthInPublic { listen: SocketAddr },
+    #[error("cannot serve HTTPS")]
+    Tls(#[from] tls::Error),
     #[error("cannot listen on {listen}")]
     Listen {
         listen: String,
@@ -106,6 +117,10 @@ pub enum Error {
     },
     #[error("the stored keys cannot be read")]
     StoredKeys(#[source] serde_json::Error),
+    #[error("the stored secrets cannot be read")]
+    StoredVault(#[source] serde_json::Error),
+    #[error("the stored webhook secrets cannot be read")]
+    StoredSecrets(#[source] serde_json::Error),
     #[error(transparent)]
     Key(#[from] KeyError),
     #[error(transparent)]
@@ -126,6 +141,8 @@ pub struct Server {
     pub key_file: Option<PathBuf>,
     app: Arc<App>,
     scheduler: Scheduler,
+    deliverer: JoinHandle<()>,
+    telemetry: JoinHandle<()>,
     close: CancellationToken,
     serving: JoinHandle<io::Result<()>>,
 }
@@ -139,18 +156,26 @@ impl Server {
         if options.no_auth && !addr.ip().is_loopback() {
             return Err(Error::NoAuthInPublic { listen: addr });
         }
+        let tls = Tls::load(&fixed.current().config.server.tls)?;
         let store = open_store(&data_dir, fixed.current().config.store.durability, User::Server).await?;
         // The store's lock is held: nobody else is at work here.
         uploads::clear_parts(&data_dir);
         let reader = store.reader();
-        let live = Arc::new(with_patch(sources, &*reader, &data_dir, fixed)?);
+        let key = sealing_key(&data_dir);
+        let live = Arc::new(with_patch(sources, &*reader, &data_dir, &key, fixed)?);
         let handle = Handle::new(reader.clone());
         let (metrics, waiters) = (Arc::new(Metrics::default()), Arc::new(Waiters::default()));
         let observers = Observers::new(metrics.clone(), waiters.clone(), &data_dir)
             .map_err(|source| Error::Data { path: data_dir.clone(), source })?;
         let keys = keys(&options, &*reader, &data_dir, &handle)?;
-        let supervisor = options.supervisor.clone();
-        let scheduler = spawn_scheduler(store, &live, &data_dir, supervisor, observers, handle.clone()).await?;
+        let webhooks = webhooks(&*reader, &data_dir, &handle, key.clone())?;
+        let vault = vault(&live, &*reader, &data_dir, key)?;
+        let runs = Runs { supervisor: options.supervisor.clone(), secrets: vault.clone() };
+        // Before there is anybody who commits: the first of it is logged too.
+        logging::spawn_task_log(handle.feed().commits());
+        let commits = handle.feed().commits();
+        let scheduler = spawn_scheduler(store, &live, &data_dir, runs, observers, handle.clone()).await?;
+        let streams = Streams::new(metrics.streams.clone());
         let app = Arc::new(App {
             handle,
             config: live,
@@ -158,17 +183,32 @@ impl Server {
             metrics,
             waiters,
             worker: scheduler.worker().clone(),
+            webhooks,
             data_dir: data_dir.clone(),
             listen: addr,
+            audit: Audit::open(&data_dir).map_err(|source| Error::Data { path: data_dir.clone(), source })?,
+            vault,
+            rates: RateLimits::default(),
+            streams,
             stop: CancellationToken::new(),
         });
         let close = CancellationToken::new();
-        let serving = tokio::spawn(serve_http(listener, app.clone(), close.clone()));
-        spawn_watchers(&app);
-        let url = url_of(addr);
+        let front = Front {
+            router: routes::router(app.clone()),
+            config: app.config.clone(),
+            doors: Doors::new(app.metrics.connections.clone(), runyard_exec::open_files::raise()),
+            metrics: app.metrics.clone(),
+            tls: tls.clone(),
+            close: close.clone(),
+        };
+        let serving = tokio::spawn(edge::serve(listener, front));
+        spawn_watchers(&app, tls.clone());
+        let deliverer = tokio::spawn(Deliverer::new(app.clone()).run());
+        let telemetry = otlp::spawn(app.clone(), commits, close.clone());
+        let url = url_of(addr, if tls.is_some() { "https" } else { "http" });
         write_server_file(&data_dir, &url).map_err(|source| Error::Data { path: data_dir.clone(), source })?;
         let key_file = (!options.no_auth).then(|| data_dir.join(ADMIN_KEY_FILE));
-        Ok(Server { addr, url, data_dir, key_file, app, scheduler, close, serving })
+        Ok(Server { addr, url, data_dir, key_file, app, scheduler, deliverer, telemetry, close, serving })
     }
 
     #[cfg(test)]
@@ -191,8 +231,15 @@ impl Server {
     pub async fn shutdown(mut self, drain: Duration) {
         self.app.handle.set_stopping();
         self.app.stop.cancel();
+        // While there is somebody to write down what it has sent; a store that does not answer must not hold the exit up.
+        if tokio::time::timeout(DELIVERER_MAX, &mut self.deliverer).await.is_err() {
+            self.deliverer.abort();
+        }
         self.scheduler.stop(drain).await;
         self.close.cancel();
+        if tokio::time::timeout(DELIVERER_MAX, &mut self.telemetry).await.is_err() {
+            self.telemetry.abort();
+        }
         if tokio::time::timeout(CLOSE_MAX, &mut self.serving).await.is_err() {
             self.serving.abort();
         }
@@ -254,10 +301,22 @@ fn keys(options: &ServeOptions, reader: &dyn Reader, data_dir: &Path, handle: &H
     Ok(Keys::new(KeyMode::Required, ring))
 }
 
+/// What webhooks are signed with; where there is nothing yet, the deliverer makes it.
+fn webhooks(reader: &dyn Reader, data_dir: &Path, handle: &Handle, key: Arc<SealingKey>) -> Result<Webhooks, Error> {
+    let stored =
+        reader.setting(webhook::SETTING).map_err(|source| Error::Store { path: data_dir.to_owned(), source })?;
+    let secrets = stored.map_or(Ok(OwnSecrets::default()), |bytes| OwnSecrets::from_json(&bytes, &key));
+    let secrets = secrets.map_err(Error::StoredSecrets)?;
+    Ok(Webhooks::new(secrets, key, handle.posted().clone()))
+}
+
 fn stored_keys(reader: &dyn Reader, data_dir: &Path) -> Result<KeyRing, Error> {
     let stored =
         reader.setting(access::SETTING).map_err(|source| Error::Store { path: data_dir.to_owned(), source })?;
-    stored.map_or(Ok(KeyRing::default()), |bytes| KeyRing::from_json(&bytes).map_err(Error::StoredKeys))
+    let ring = stored.map_or(Ok(KeyRing::default()), |bytes| KeyRing::from_json(&bytes).map_err(Error::StoredKeys))?;
+    let used = reader.setting(USED_SETTING).map_err(|source| Error::Store { path: data_dir.to_owned(), source })?;
+    ring.recall(used.as_deref());
+    Ok(ring)
 }
 
 /// The scheduler may still be recovering, so this is not waited for.
@@ -267,11 +326,17 @@ async fn keep_keys(handle: Handle, ring: KeyRing) {
     }
 }
 
+/// What processes and requests are run with.
+struct Runs {
+    supervisor: Option<PathBuf>,
+    secrets: Arc<Vault>,
+}
+
 async fn spawn_scheduler(
     store: SqliteStore,
     live: &Arc<Live>,
     data_dir: &Path,
-    supervisor: Option<PathBuf>,
+    runs: Runs,
     observers: Observers,
     handle: Handle,
 ) -> Result<Scheduler, Error> {
@@ -285,7 +350,9 @@ async fn spawn_scheduler(
         data_dir: data_dir.to_owned(),
         grace_ms: config.worker.grace_ms.0,
         process_defaults: Arc::new(move || to_process_defaults(&defaults_from.current().config)),
-        supervisor: supervisor.map(|program| ground::supervisor(program, config)),
+        supervisor: runs.supervisor.map(|program| ground::supervisor(program, config)),
+        guard: Some(live.guard().clone()),
+        secrets: Some(runs.secrets),
         capacity: capacity(&config.worker),
         observer: Box::new(observers),
     };
@@ -295,26 +362,22 @@ async fn spawn_scheduler(
     Ok(spawned.map_err(|_| Error::Thread)??)
 }
 
-async fn serve_http(listener: TcpListener, app: Arc<App>, close: CancellationToken) -> io::Result<()> {
-    // Answers are small and waited for: gathering them costs 40 ms each.
-    let listener = listener.tap_io(|stream| {
-        let _ = stream.set_nodelay(true);
-    });
-    let closed = async move { close.cancelled().await };
-    axum::serve(listener, routes::router(app)).with_graceful_shutdown(closed).await
-}
-
-fn spawn_watchers(app: &Arc<App>) {
-    tokio::spawn(watch_file(app.config.clone(), app.handle.clone(), app.stop.clone()));
+fn spawn_watchers(app: &Arc<App>, tls: Option<Tls>) {
+    let feed = app.handle.feed();
+    tokio::spawn(feed::tell(feed.clone(), feed.commits(), app.worker.subscribe_progress(), app.stop.clone()));
+    tokio::spawn(watch_file(app.config.clone(), app.handle.clone(), app.audit.clone(), app.stop.clone()));
+    if let Some(tls) = tls {
+        tokio::spawn(tls.watch(app.stop.clone()));
+    }
+    tokio::spawn(keep_used(app.clone()));
     tokio::spawn(uploads::sweep(app.clone()));
-    logging::spawn_task_log(app.handle.commits());
 }
 
 /// A server that listens everywhere is reached here by loopback.
-fn url_of(addr: SocketAddr) -> String {
+fn url_of(addr: SocketAddr, scheme: &str) -> String {
     match addr.ip() {
-        ip if ip.is_unspecified() => format!("http://127.0.0.1:{}", addr.port()),
-        _ => format!("http://{addr}"),
+        ip if ip.is_unspecified() => format!("{scheme}://127.0.0.1:{}", addr.port()),
+        _ => format!("{scheme}://{addr}"),
     }
 }
 

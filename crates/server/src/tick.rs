@@ -30,7 +30,7 @@ use tokio::runtime::Handle;
 
 use crate::clock;
 use crate::config::{Config, Live, Log, Merged, Origin, Sources, to_core, to_process_defaults, to_purge};
-use crate::ground::{capacity, data_dir, open_store, supervisor, with_patch};
+use crate::ground::{capacity, data_dir, open_store, sealing_key, supervisor, vault, with_patch};
 use crate::logging;
 use crate::scheduler::{Offer, known_worker_id, worker_id, worker_spec};
 use crate::server::{self, STORE_FILE};
@@ -94,8 +94,11 @@ async fn act(options: &TickOptions, sources: Sources, fixed: Live) -> Result<Sum
     let data_dir = data_dir(&options.data)?;
     let durability = fixed.current().config.store.durability;
     let store = open_store(&data_dir, durability, User::Tick).await.map_err(|error| told(error, &data_dir))?;
-    let live = with_patch(sources, &*store.reader(), &data_dir, fixed)?;
-    let config = live.current().config.clone();
+    let reader = store.reader();
+    let key = sealing_key(&data_dir);
+    let live = Arc::new(with_patch(sources, &*reader, &data_dir, &key, fixed)?);
+    let vault = vault(&live, &*reader, &data_dir, key)?;
+    let (config, guard) = (live.current().config.clone(), live.guard().clone());
     let (reports, inbox) = mpsc::channel();
     let worker_options = WorkerOptions {
         id: worker_id(&data_dir).map_err(server::Error::Scheduler)?,
@@ -103,6 +106,8 @@ async fn act(options: &TickOptions, sources: Sources, fixed: Live) -> Result<Sum
         grace_ms: config.worker.grace_ms.0,
         supervisor: Some(supervisor(options.supervisor.clone(), &config)),
         process_defaults: Arc::new(move || to_process_defaults(&live.current().config)),
+        guard: Some(guard),
+        secrets: Some(vault),
         runtime: Handle::current(),
     };
     let link = move |events: Vec<Event>| drop(reports.send(events));
@@ -139,7 +144,7 @@ fn rehearse_here(data_dir: &Path, sources: Sources, fixed: Live) -> Result<Summa
     let durability = sqlite::Durability::Normal;
     let options = sqlite::Options { durability, user: User::Tick, ..sqlite::Options::default() };
     let store = SqliteStore::open(&copy, options).map_err(broken)?;
-    let live = with_patch(sources, &*store.reader(), data_dir, fixed)?;
+    let live = with_patch(sources, &*store.reader(), data_dir, &sealing_key(data_dir), fixed)?;
     let config = live.current().config.clone();
     let (reports, inbox) = mpsc::channel();
     let id = known_worker_id(data_dir).unwrap_or_else(|| WorkerId(clock::new_id()));

@@ -78,6 +78,7 @@ pub fn task_view(app: &App, task: &Task, labels: Labels, stored: StoredSpec, res
         worker: task.worker.map(|id| app.worker_name(id)),
         batch_id: task.batch.map(|id| Id(id.0)),
         retry_of: stored.retry_of,
+        traceparent: stored.traceparent.clone(),
         merged: task.member.map_or(0, |member| member.n_merged),
         steered_into: task.steers.map(|id| Id(id.0)),
         usage: task.usage.as_deref().map(session::usage_view),

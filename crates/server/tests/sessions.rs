@@ -251,7 +251,7 @@ async fn a_key_may_send_text_only_where_it_may_submit() {
     assert_eq!(send(submit, "POST", path.clone()).await.problem()["code"], "missing_scope");
     let foreign = key(json!({"name": "f", "scopes": ["exec"], "agents": ["b"]})).await;
     assert_eq!(send(foreign.clone(), "POST", path.clone()).await.problem()["code"], "foreign_agent");
-    assert_eq!(send(foreign, "POST", "/v1/sessions/x/stopall".into()).await.problem()["code"], "foreign_agent");
+    assert_eq!(send(foreign, "POST", "/v1/sessions/x/stopall".into()).await.problem()["code"], "foreign_session");
     let read = key(json!({"name": "r", "scopes": ["read"]})).await;
     assert_eq!(send(read.clone(), "POST", "/v1/sessions/x/stopall".into()).await.problem()["code"], "missing_scope");
     assert_eq!(send(read, "GET", "/v1/sessions".into()).await.status, 200);

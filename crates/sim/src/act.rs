@@ -46,7 +46,8 @@ impl World {
                     self.inbox.push(self.inbox[at].clone());
                 }
             }
-            91..=94 => self.shuffle(),
+            91..=93 => self.shuffle(),
+            94 => self.deliver(),
             95..=99 if self.universe.in_session > 0 => self.session_act(),
             _ => {}
         }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use runyard_core::config::{AgentConfig, Config, GateConfig, LaneConfig};
 use runyard_core::event::{
-    Change, Idempotency, NewBatch, NewMember, NewTask, Refusal, SessionAct, Submission, SubmitMode, WorkerSpec,
+    Change, HappeningKind, Idempotency, NewBatch, NewMember, NewTask, Refusal, SessionAct, Submission, SubmitMode,
+    WorkerSpec,
 };
 use runyard_core::flow::{FlowKey, Place, Resources, Shape};
 use runyard_core::ids::{BatchId, TaskId, Ticket, WorkerId};
 use runyard_core::name::Name;
 use runyard_core::now::Now;
+use runyard_core::outbox::Hook;
 use runyard_core::session::{Context, Mode, Overflow, SessionsConfig, Settings, Usage};
 use runyard_core::task::{Class, OnDependencyFailure, Policy, Retry, Tier};
 
@@ -95,6 +97,19 @@ pub fn config(rng: &mut Rng, universe: &Universe) -> Config {
         worker_cooldown_ms: 2500,
         rejections_per_hour_max: *rng.pick(&[2, 1000]),
         retention_ms: 30 * 24 * 3_600_000,
+        hooks: if rng.chance(15) { vec![hook()] } else { Vec::new() },
+    }
+}
+
+/// Told of the ends of one agent's tasks.
+fn hook() -> Hook {
+    let ends = HappeningKind::ALL.into_iter().filter(|kind| kind.ends_a_task());
+    Hook {
+        name: Name::new("audit"),
+        events: ends.fold(0, |bits, kind| bits | kind.bit()),
+        agents: vec![Name::new(AGENTS[0])],
+        lanes: Vec::new(),
+        kinds: Vec::new(),
     }
 }
 
@@ -285,6 +300,7 @@ fn policy(rng: &mut Rng, tier: Tier) -> Policy {
         stall_ms: rng.chance(10).then(|| rng.between(300, 3000)),
         ttl_ms: None,
         takes_input: rng.chance(40),
+        calls_back: rng.chance(30),
     }
 }
 
@@ -321,7 +337,8 @@ pub fn submission(rng: &mut Rng, universe: &Universe, pool: &Pool<'_>) -> Submis
         items[at].refused = Some(refusal);
     }
     let parallelism = rng.chance(60).then(|| rng.between(1, 3) as u32);
-    let batch = NewBatch { id: BatchId(rng.id()), parallelism, spec: b"batch".as_slice().into() };
+    let batch =
+        NewBatch { id: BatchId(rng.id()), parallelism, calls_back: rng.chance(40), spec: b"batch".as_slice().into() };
     let agent = items[0].flow.agent.clone();
     let idempotency = key(rng, pool, &agent, batch.id.0 as u64);
     Submission { ticket, batch: Some(batch), mode, items, idempotency }

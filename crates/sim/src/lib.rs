@@ -6,7 +6,7 @@
 //! generate ─► world ─► yard (core + tick loop) ─► tap (memory store, failing commits)
 //!               │  ▲                                   │
 //!               ▼  └── simulated workers               ▼
-//!             oracle: foresee (events) · arithmetic (gates) · sessions (lines) · rows as committed
+//!             oracle: foresee (events) · arithmetic (gates) · sessions (lines) · mail · rows as committed
 //! ```
 
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ mod answers;
 pub mod arithmetic;
 mod compare;
 pub mod foresee;
+pub mod mail;
 pub mod oracle;
 pub mod sessions;
 

@@ -16,6 +16,7 @@ use runyard_core::session::{Message, SessionId};
 use runyard_core::task::{Phase, State, Task, Wait};
 use runyard_core::write::{CountDelta, CountKey, SessionDrop, WriteSet};
 
+use crate::mail::Mail;
 use crate::sessions::SessionShadow;
 
 pub struct Oracle {
@@ -58,6 +59,7 @@ pub struct Oracle {
     /// For each named gate the moment, in µs, at which its bucket is full again.
     pub rates: BTreeMap<Name, u64>,
     pub keys: BTreeMap<(Name, Name), IdempotencyRow>,
+    pub mail: Mail,
     /// Cancels that were answered: the end must be `cancelled`.
     pub promised: DetSet<TaskId>,
     /// Starts in order, since the last start of an aged task.
@@ -135,6 +137,7 @@ impl Oracle {
             workers: BTreeMap::new(),
             rates: BTreeMap::new(),
             keys: BTreeMap::new(),
+            mail: Mail::default(),
             promised: DetSet::default(),
             n_starts_since_aged: 0,
             counts: BTreeMap::new(),
@@ -252,6 +255,7 @@ impl Oracle {
             })
             .collect();
         self.hear(&writes.happenings, &applied);
+        self.apply_mail(writes, &applied);
         applied
     }
 

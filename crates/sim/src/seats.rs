@@ -6,7 +6,7 @@ use runyard_core::event::StopWhy;
 use runyard_core::ids::TaskId;
 use runyard_core::name::{Blob, Name};
 use runyard_core::session::{DROPPED_TOLD_MAX, Overflow};
-use runyard_core::task::{Delay, Phase, State, Stop, Task, Wait};
+use runyard_core::task::{Delay, Phase, Policy, State, Stop, Task, Wait};
 
 use crate::foresee::Forecast;
 use crate::oracle::{Applied, Oracle};
@@ -180,12 +180,9 @@ impl Oracle {
             let is_last = row.member.is_some_and(|member| member.n_merged == message.n);
             let is_touched = forecast.tasks.contains_key(&row.id) || applied.created.contains(&row.id);
             if is_last && !is_touched && !row.phase().is_terminal() {
-                assert_eq!(
-                    (row.rank, row.policy),
-                    (item.rank, item.policy),
-                    "{:?} is as its last message says",
-                    row.id
-                );
+                // Whoever asked to be called back is, whatever those after him asked for.
+                let policy = Policy { calls_back: self.asked_for_callback(row.id), ..item.policy };
+                assert_eq!((row.rank, row.policy), (item.rank, policy), "{:?} is as its last message says", row.id);
                 assert_eq!((&item.flow, item.deadline), (&**carrier, row.deadline), "{:?} as its last message", row.id);
             }
         }

@@ -11,6 +11,7 @@ use runyard_core::ids::{TaskId, Ticket, Token};
 use runyard_core::now::Now;
 use runyard_core::planted::Bug;
 use runyard_core::write::WriteSet;
+use runyard_store::store::Store;
 use runyard_store::yard::{Ticked, Yard};
 
 use crate::generate::{self, Universe};
@@ -398,6 +399,7 @@ impl World {
             if self.oracle.live.is_empty() && self.workers.iter().all(SimWorker::is_empty) && self.inbox.is_empty() {
                 self.yard().core().sanity_check();
                 self.oracle.recount();
+                self.oracle.recount_mail(&*self.tap.reader());
                 return;
             }
             self.cancel_orphans();

@@ -4,6 +4,7 @@
 //! Each blob begins with a version byte. Numbers are varints, moments are differences to the row's first moment, and
 //! what is usual costs one bit. Reading is total: bytes that make no sense give `None`, never a panic and never a guess.
 
+mod delivery;
 mod happening;
 mod session;
 
@@ -20,6 +21,7 @@ use runyard_core::task::{
 };
 use runyard_core::trail::Trail;
 
+pub use delivery::{decode_delivery_body, decode_progress, encode_delivery_body, encode_progress};
 pub use happening::{decode_happenings, encode_happenings};
 pub use session::{MessagePlace, decode_message_body, decode_session_body, encode_message_body, encode_session_body};
 use session::{put_member, put_usage};
@@ -323,13 +325,18 @@ fn put_policy(out: &mut Vec<u8>, policy: &Policy) {
         u8::from(policy.preemptible)
             | u8::from(policy.stall_ms.is_some()) << 1
             | u8::from(policy.ttl_ms.is_some()) << 2
-            | u8::from(policy.takes_input) << 3,
+            | u8::from(policy.takes_input) << 3
+            | u8::from(policy.calls_back) << 4,
     );
     [policy.stall_ms, policy.ttl_ms].into_iter().flatten().for_each(|ms| put_varint(out, ms));
 }
 
 fn put_batch(out: &mut Vec<u8>, batch: &Batch) {
-    out.push(u8::from(batch.parallelism.is_some()) | u8::from(batch.finished_at.is_some()) << 1);
+    out.push(
+        u8::from(batch.parallelism.is_some())
+            | u8::from(batch.finished_at.is_some()) << 1
+            | u8::from(batch.calls_back) << 2,
+    );
     if let Some(parallelism) = batch.parallelism {
         put_varint(out, u64::from(parallelism));
     }
@@ -508,8 +515,16 @@ impl<'a> Cut<'a> {
         let flags = self.byte()?;
         let stall_ms = if flags & 2 != 0 { Some(self.varint()?) } else { None };
         let ttl_ms = if flags & 4 != 0 { Some(self.varint()?) } else { None };
-        let (preemptible, takes_input) = (flags & 1 != 0, flags & 8 != 0);
-        Some(Policy { timeout_ms, retry, on_dependency_failure, preemptible, stall_ms, ttl_ms, takes_input })
+        Some(Policy {
+            timeout_ms,
+            retry,
+            on_dependency_failure,
+            preemptible: flags & 1 != 0,
+            stall_ms,
+            ttl_ms,
+            takes_input: flags & 8 != 0,
+            calls_back: flags & 16 != 0,
+        })
     }
 
     fn batch(&mut self, id: BatchId) -> Option<Batch> {
@@ -522,6 +537,7 @@ impl<'a> Cut<'a> {
         Some(Batch {
             id,
             parallelism,
+            calls_back: flags & 4 != 0,
             n_total,
             n_completed,
             n_failed,
@@ -568,4 +584,5 @@ const USUAL_POLICY: Policy = Policy {
     stall_ms: None,
     ttl_ms: None,
     takes_input: false,
+    calls_back: false,
 };

@@ -11,16 +11,17 @@ use runyard_core::batch::Batch;
 use runyard_core::event::{Due, Happening, Release};
 use runyard_core::ids::{BatchId, TaskId};
 use runyard_core::name::Blob;
-use runyard_core::now::{Clock, Now};
+use runyard_core::now::{Clock, Now, WallMs};
+use runyard_core::outbox::{Delivery, DeliveryId};
 use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::Task;
 use runyard_core::write::{CountDelta, CountKey, Loaded, Needs, Rows, WriteSet};
 
 use crate::store::{
-    Error, Filter, FlowRows, FlowWant, IdPage, PAGE_BYTES_MAX, Page, Purge, Purged, Reader, Result, SessionFilter,
-    SessionPage, Store, TaskDoc,
+    DeliveryFilter, DeliveryPage, Error, Filter, FlowRows, FlowWant, IdPage, PAGE_BYTES_MAX, Page, Purge, Purged,
+    Reader, Result, SessionFilter, SessionPage, Store, TaskDoc,
 };
-use content::{Content, injected, is_seated_unstarted, session_passes};
+use content::{Content, delivery_passes, injected, is_seated_unstarted, session_passes};
 
 #[derive(Clone, Default)]
 pub struct MemoryStore {
@@ -239,6 +240,26 @@ impl Reader for MemoryStore {
         let content = self.lock();
         let (first, last) = (content.log.first_key_value(), content.log.last_key_value());
         Ok(first.zip(last).map(|((&first, _), (&last, _))| (first, last)))
+    }
+
+    fn delivery(&self, id: DeliveryId) -> Result<Option<Delivery>> {
+        Ok(self.lock().deliveries.get(&id).cloned())
+    }
+
+    fn deliveries_due(&self, after: Option<(WallMs, DeliveryId)>, limit: usize) -> Result<Vec<Delivery>> {
+        let content = self.lock();
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let due = content.deliveries_due.range((from, Bound::Unbounded)).take(limit);
+        Ok(due.map(|(_, id)| content.deliveries[id].clone()).collect())
+    }
+
+    fn deliveries(&self, filter: &DeliveryFilter, after: Option<DeliveryId>, limit: usize) -> Result<DeliveryPage> {
+        let content = self.lock();
+        let before = content.deliveries.range(..after.unwrap_or(DeliveryId(u64::MAX))).rev();
+        let mut passing = before.map(|(_, delivery)| delivery).filter(|delivery| delivery_passes(delivery, filter));
+        let items: Vec<Delivery> = passing.by_ref().take(limit).cloned().collect();
+        let next = passing.next().and(items.last()).map(|delivery| delivery.id);
+        Ok(DeliveryPage { items, next })
     }
 
     fn setting(&self, name: &str) -> Result<Option<Blob>> {

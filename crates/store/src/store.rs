@@ -9,11 +9,12 @@ use std::path::Path;
 
 use runyard_core::batch::Batch;
 pub use runyard_core::core::FlowWant;
-use runyard_core::event::{Due, Happening, Release, Rest};
+use runyard_core::event::{Due, Happening, HappeningKind, Release, Rest};
 use runyard_core::flow::FlowKey;
 use runyard_core::ids::{BatchId, FlowId, TaskId};
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::{Clock, Now, WallMs};
+use runyard_core::outbox::{Delivery, DeliveryId, DeliveryState};
 use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::{Phase, Task, Tier};
 use runyard_core::write::{CountDelta, CountKey, Loaded, Needs, Rows, WriteSet};
@@ -122,8 +123,8 @@ pub trait Store {
     /// How many queued tasks of its flow stand before this one, counted up to `limit`.
     fn n_ahead(&mut self, task: &Task, limit: u32) -> Result<u32>;
 
-    /// One chunk of retention: ended tasks past their time, with their specs, keys, edges; old batches, keys and
-    /// happenings. `Rest::More` when another chunk is waiting.
+    /// One chunk of retention: ended tasks past their time, with their specs, keys, edges; old batches, keys, happenings
+    /// and deliveries. What a pending delivery tells of stays. `Rest::More` when another chunk is waiting.
     fn purge(&mut self, now: Now, purge: &Purge) -> Result<Purged>;
 
     /// Readers for everyone else, on the same data.
@@ -146,6 +147,8 @@ pub struct Purge {
     pub keys_ms_min: u64,
     pub happenings_ms: u64,
     pub happenings_bytes_max: u64,
+    /// Messages that are delivered or given up are kept so long after what they told of.
+    pub deliveries_ms: u64,
     /// Rows looked at in one chunk.
     pub limit: usize,
 }
@@ -189,6 +192,14 @@ pub trait Reader: Send + Sync {
 
     /// The first and last sequence numbers the event log still holds; `None` when it is empty.
     fn happenings_range(&self) -> Result<Option<(u64, u64)>>;
+
+    fn delivery(&self, id: DeliveryId) -> Result<Option<Delivery>>;
+
+    /// Pending ones in (next_at, id) order, after `after`, whether their time has come or not.
+    fn deliveries_due(&self, after: Option<(WallMs, DeliveryId)>, limit: usize) -> Result<Vec<Delivery>>;
+
+    /// Newest first. `after` is the id a page ended with; a page may be short of `limit` and still have a `next`.
+    fn deliveries(&self, filter: &DeliveryFilter, after: Option<DeliveryId>, limit: usize) -> Result<DeliveryPage>;
 
     fn setting(&self, name: &str) -> Result<Option<Blob>>;
 
@@ -242,6 +253,41 @@ pub struct SessionFilter {
 pub struct SessionPage {
     pub items: Vec<Session>,
     pub next: Option<SessionId>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct DeliveryFilter {
+    pub state: Option<DeliveryPhase>,
+    /// The name of a subscription.
+    pub hook: Option<Name>,
+    pub event: Option<HappeningKind>,
+    /// The id of a task or a batch.
+    pub subject: Option<u128>,
+}
+
+/// A delivery's state without its data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum DeliveryPhase {
+    Pending = 0,
+    Delivered = 1,
+    GivenUp = 2,
+}
+
+impl DeliveryPhase {
+    pub fn of(state: DeliveryState) -> DeliveryPhase {
+        match state {
+            DeliveryState::Pending { .. } => DeliveryPhase::Pending,
+            DeliveryState::Delivered => DeliveryPhase::Delivered,
+            DeliveryState::GivenUp => DeliveryPhase::GivenUp,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct DeliveryPage {
+    pub items: Vec<Delivery>,
+    pub next: Option<DeliveryId>,
 }
 
 #[derive(Clone, Debug)]

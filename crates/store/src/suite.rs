@@ -2,6 +2,7 @@
 //! says how to make a store and calls [`store_suite!`](crate::store_suite), which turns each rule into a test.
 
 pub mod fixture;
+mod outbox;
 mod reads;
 mod retention;
 mod sessions;
@@ -9,6 +10,7 @@ mod writes;
 
 use crate::store::Store;
 
+pub use outbox::*;
 pub use reads::*;
 pub use retention::*;
 pub use sessions::*;
@@ -133,4 +135,11 @@ rules! {
     purge_takes_a_session_that_nobody_uses
     purge_keeps_a_session_as_long_as_a_task
     purge_of_sessions_works_in_chunks_until_done
+    a_delivery_comes_back_as_it_was_written
+    a_second_delivery_of_one_number_is_a_conflict
+    a_delivery_that_is_gone_is_not_changed
+    deliveries_are_due_in_the_order_of_their_times
+    deliveries_are_listed_latest_first
+    purge_keeps_what_a_pending_delivery_tells_of
+    purge_of_deliveries_works_in_chunks_until_done
 }

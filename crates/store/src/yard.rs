@@ -50,6 +50,8 @@ pub struct Ticked {
     /// The commit's number in the event log; `None` when nothing was written.
     pub commit: Option<u64>,
     pub n_rows: usize,
+    /// New messages in the outbox.
+    pub n_posted: usize,
     /// More can be done without any outside event: tick again at once.
     pub again: bool,
 }
@@ -106,7 +108,8 @@ impl Yard {
         self.refill(now, &mut out)?;
         let happenings = std::mem::take(&mut writes.happenings);
         let again = self.core.has_work() || self.core.has_candidates();
-        Ok(Ticked { commands: out, happenings, commit, n_rows: n_rows(&writes), again })
+        let n_posted = writes.deliveries_added.len();
+        Ok(Ticked { commands: out, happenings, commit, n_rows: n_rows(&writes), n_posted, again })
     }
 
     pub fn next_timeout(&self, now: Now) -> Option<u64> {

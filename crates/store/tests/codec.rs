@@ -9,6 +9,7 @@ use runyard_core::batch::Batch;
 use runyard_core::event::{FirstAnswer, Happening, HappeningKind, Subject, TaskFacts};
 use runyard_core::ids::{BatchId, FlowId, TaskId, Token, WorkerId};
 use runyard_core::name::Name;
+use runyard_core::outbox::{DeliveryState, Progress, Recipient, Try};
 use runyard_core::session::{Context, Member, Message, Mode, Overflow, Session, SessionId, Settings, Usage};
 use runyard_core::task::{
     Class, Delay, Failure, Lease, OnDependencyFailure, Phase, Policy, Retry, State, Stop, Task, Text, Tier, Wait,
@@ -58,6 +59,23 @@ proptest! {
     }
 
     #[test]
+    fn a_delivery_survives_its_bytes(happening in happening(), progress in progress()) {
+        let mut bytes = Vec::new();
+        encode_delivery_body(&happening, &mut bytes);
+        prop_assert_eq!(decode_delivery_body(&bytes), Some(happening));
+        encode_progress(&progress, &mut bytes);
+        prop_assert_eq!(decode_progress(&bytes), Some(progress));
+    }
+
+    #[test]
+    fn cut_progress_is_refused(progress in progress(), cut in any::<prop::sample::Index>()) {
+        let mut bytes = Vec::new();
+        encode_progress(&progress, &mut bytes);
+        bytes.truncate(cut.index(bytes.len()));
+        prop_assert_eq!(decode_progress(&bytes), None);
+    }
+
+    #[test]
     fn cut_sessions_are_refused(session in session(), cut in any::<prop::sample::Index>()) {
         let mut body = Vec::new();
         encode_session_body(&session, &mut body);
@@ -86,6 +104,8 @@ proptest! {
         let _ = decode_answer(&bytes);
         let _ = decode_happenings(&bytes);
         let _ = decode_row_key(&bytes);
+        let _ = decode_delivery_body(&bytes);
+        let _ = decode_progress(&bytes);
         let _ = decode_session_body(SessionId(1), "key".into(), &bytes);
         let _ = decode_message_body(MessagePlace { task: TaskId(1), task_seq: 1, n: 1 }, &bytes);
     }
@@ -199,6 +219,7 @@ fn first_version_task(lease: Lease) -> Task {
             stall_ms: Some(3),
             ttl_ms: Some(2),
             takes_input: false,
+            calls_back: false,
         },
         state: State::Running(Lease { stop: Some(Stop::Timeout), ..lease }),
         reason: "stopping: timeout".into(),
@@ -298,8 +319,8 @@ fn policy() -> impl Strategy<Value = Policy> {
     );
     let on_failure =
         prop::sample::select(vec![OnDependencyFailure::Cancel, OnDependencyFailure::Fail, OnDependencyFailure::Run]);
-    let own = (any::<u64>(), retry, on_failure, any::<[bool; 2]>(), of(any::<u64>()), of(any::<u64>())).prop_map(
-        |(timeout_ms, retry, on_dependency_failure, [preemptible, takes_input], stall_ms, ttl_ms)| Policy {
+    let own = (any::<u64>(), retry, on_failure, any::<[bool; 3]>(), of(any::<u64>()), of(any::<u64>())).prop_map(
+        |(timeout_ms, retry, on_dependency_failure, [preemptible, takes_input, calls_back], stall_ms, ttl_ms)| Policy {
             timeout_ms,
             retry,
             on_dependency_failure,
@@ -307,6 +328,7 @@ fn policy() -> impl Strategy<Value = Policy> {
             stall_ms,
             ttl_ms,
             takes_input,
+            calls_back,
         },
     );
     prop_oneof![Just(Policy::default()), own]
@@ -466,10 +488,11 @@ fn task() -> impl Strategy<Value = Task> {
 }
 
 fn batch() -> impl Strategy<Value = Batch> {
-    (any::<u128>(), of(any::<u32>()), any::<[u32; 6]>(), moment(), of(moment())).prop_map(
-        |(id, parallelism, n, created_at, finished_at)| Batch {
+    (any::<u128>(), of(any::<u32>()), any::<bool>(), any::<[u32; 6]>(), moment(), of(moment())).prop_map(
+        |(id, parallelism, calls_back, n, created_at, finished_at)| Batch {
             id: BatchId(id),
             parallelism,
+            calls_back,
             n_total: n[0],
             n_completed: n[1],
             n_failed: n[2],
@@ -480,6 +503,28 @@ fn batch() -> impl Strategy<Value = Batch> {
             finished_at,
         },
     )
+}
+
+fn progress() -> impl Strategy<Value = Progress> {
+    let to = prop_oneof![Just(Recipient::Everyone), Just(Recipient::Own), any::<u32>().prop_map(Recipient::Merged),];
+    let state = prop_oneof![
+        moment().prop_map(|next_at| DeliveryState::Pending { next_at }),
+        Just(DeliveryState::Delivered),
+        Just(DeliveryState::GivenUp),
+    ];
+    let one = (moment(), any::<u64>(), of(any::<u16>()), text()).prop_map(|(at_ms, took_ms, status, error)| Try {
+        at_ms,
+        took_ms,
+        status,
+        error,
+    });
+    (to, state, moment(), any::<u32>(), vec(one, 0..4)).prop_map(|(to, state, since_ms, n_tries, tries)| Progress {
+        to,
+        state,
+        since_ms,
+        n_tries,
+        tries,
+    })
 }
 
 fn answer() -> impl Strategy<Value = FirstAnswer> {

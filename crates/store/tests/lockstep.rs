@@ -11,12 +11,15 @@ use runyard_core::event::{Due, FirstAnswer, Happening, HappeningKind, ParentEnd,
 use runyard_core::hash::mix;
 use runyard_core::ids::{BatchId, FlowId, TaskId};
 use runyard_core::now::{Clock, Now};
+use runyard_core::outbox::{Delivery, DeliveryId, DeliveryState, Progress, Recipient, Try};
 use runyard_core::session::{Member, Session, SessionId};
 use runyard_core::task::{Delay, Phase, Policy, State, Task, Tier, Wait};
 use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, Insert, Meta, Needs, SessionDrop, Update, WriteSet};
 use runyard_store::memory::MemoryStore;
 use runyard_store::sqlite::{Durability, Options, SqliteStore};
-use runyard_store::store::{Error, Filter, FlowWant, Purge, Reader, SessionFilter, Store};
+use runyard_store::store::{
+    DeliveryFilter, DeliveryPhase, Error, Filter, FlowWant, Purge, Reader, SessionFilter, Store,
+};
 use runyard_store::suite::fixture;
 use tempfile::TempDir;
 
@@ -155,6 +158,7 @@ impl Lockstep {
             keys_ms_min: self.dice.below(6000),
             happenings_ms: self.dice.below(8000),
             happenings_bytes_max: self.dice.below(6000),
+            deliveries_ms: self.dice.below(6000),
             limit: 1 + self.dice.below(7) as usize,
         };
         let now = Now { wall_ms: self.meta.now.wall_ms, steady_ms: 0 };
@@ -195,6 +199,7 @@ impl Lockstep {
         self.write_links(&mut writes);
         self.write_sessions(&mut writes);
         self.write_rest(&mut writes);
+        self.write_outbox(&mut writes);
         writes.meta = self.meta;
         writes
     }
@@ -385,6 +390,33 @@ impl Lockstep {
         }));
     }
 
+    /// New messages about this commit's tasks and others, and progress of earlier ones.
+    fn write_outbox(&mut self, writes: &mut WriteSet) {
+        for task in self.some_tasks(3) {
+            let kind = HappeningKind::ALL[self.dice.below(10) as usize];
+            let happening = Happening { at_ms: self.meta.now.wall_ms, ..fixture::happening(kind, &task) };
+            let id = DeliveryId(self.meta.next_delivery);
+            self.meta.next_delivery += 1;
+            let hook = self.dice.one_in(2).then(|| "audit".into());
+            writes.deliveries_added.push(Delivery { id, hook, happening, progress: self.progress() });
+        }
+        for _ in 0..self.dice.below(4) {
+            let id = DeliveryId(self.dice.below(self.meta.next_delivery + 1));
+            writes.deliveries_put.push((id, self.progress()));
+        }
+    }
+
+    fn progress(&mut self) -> Progress {
+        let to = [Recipient::Own, Recipient::Everyone, Recipient::Merged(3)][self.dice.below(3) as usize];
+        let state = match self.dice.below(3) {
+            0 => DeliveryState::Delivered,
+            1 => DeliveryState::GivenUp,
+            _ => DeliveryState::Pending { next_at: self.dice.below(9000) },
+        };
+        let tries = vec![Try { at_ms: self.dice.below(9000), took_ms: 5, status: Some(500), error: "x".into() }];
+        Progress { to, state, since_ms: self.dice.below(9000), n_tries: 1, tries }
+    }
+
     fn some_task(&mut self) -> Option<Task> {
         let n = self.tasks.len() as u64;
         if n == 0 { None } else { self.tasks.values().nth(self.dice.below(n) as usize).cloned() }
@@ -413,6 +445,7 @@ impl Lockstep {
         self.compare_sessions();
         self.compare_lists();
         self.compare_documents();
+        self.compare_outbox();
     }
 
     fn compare_rows(&mut self) {
@@ -539,6 +572,36 @@ impl Lockstep {
             created_after: self.dice.one_in(4).then(|| now.saturating_sub(self.dice.below(5000))),
             created_before: self.dice.one_in(4).then(|| now.saturating_sub(self.dice.below(5000))),
         }
+    }
+
+    fn compare_outbox(&mut self) {
+        let limit = 1 + self.dice.below(5) as usize;
+        let filter = DeliveryFilter {
+            state: self.dice.one_in(3).then_some(DeliveryPhase::Pending),
+            hook: self.dice.one_in(4).then(|| "audit".into()),
+            event: self.dice.one_in(6).then_some(HappeningKind::TaskFailed),
+            subject: self.some_task().filter(|_| self.dice.one_in(3)).map(|task| task.id.0),
+        };
+        self.both_readers(&format!("outbox {filter:?}"), |reader| {
+            let mut due: Vec<Delivery> = Vec::new();
+            loop {
+                let last = due.last().map(|last| (last.next_at().unwrap(), last.id));
+                let page = reader.deliveries_due(last, limit).unwrap();
+                if page.is_empty() {
+                    break;
+                }
+                due.extend(page);
+            }
+            let (mut listed, mut after) = (Vec::new(), None);
+            loop {
+                let page = reader.deliveries(&filter, after, limit).unwrap();
+                listed.extend(page.items);
+                after = page.next;
+                if after.is_none() {
+                    return (due, listed);
+                }
+            }
+        });
     }
 
     fn compare_documents(&mut self) {

@@ -31,5 +31,6 @@ mod rules {
     mod sessions_stop;
     mod states;
     mod times;
+    mod webhooks;
     mod windows;
 }

@@ -19,7 +19,7 @@ pub struct BatchRequest {
     /// Fields that every task has unless it says otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub defaults: Option<Box<TaskRequest>>,
-    /// Called when the whole batch has ended. Not supported yet.
+    /// Called when the whole batch has ended. It must be one that the server may call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback_url: Option<String>,
     /// A name for people.

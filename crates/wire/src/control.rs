@@ -132,7 +132,7 @@ pub struct KeyRequest {
     pub name: String,
     /// What it may do.
     pub scopes: Vec<Scope>,
-    /// The agents it may submit for; absent: any.
+    /// The agents whose work it may see and touch; absent: any. Not with scope admin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agents: Option<Vec<String>>,
 }
@@ -163,11 +163,14 @@ pub struct KeyView {
     pub name: String,
     /// What it may do.
     pub scopes: Vec<Scope>,
-    /// The agents it may submit for; absent: any.
+    /// The agents whose work it may see and touch; absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agents: Option<Vec<String>>,
     /// When it was made.
     pub created_at: Timestamp,
+    /// When a request last came with it, to the minute; absent: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_used_at: Option<Timestamp>,
 }
 
 /// A new API key with its secret, which is shown this once.
@@ -178,6 +181,46 @@ pub struct KeyCreated {
     pub key: String,
     #[serde(flatten)]
     pub view: KeyView,
+}
+
+/// One change, as the audit log has it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditView {
+    /// Its number: one more for each change.
+    pub n: u64,
+    /// When.
+    pub at: Timestamp,
+    /// By whom.
+    pub by: AuditActor,
+    /// What was done, such as `key.created`.
+    pub action: String,
+    /// To what, where it has a name or an id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// How it was; of the configuration only what has changed. Secrets are left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object)]
+    pub before: Option<serde_json::Value>,
+    /// How it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Object)]
+    pub after: Option<serde_json::Value>,
+}
+
+/// Who made a change.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AuditActor {
+    /// The id of the key; absent where none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<Id>,
+    /// The name of the key, or what made the server change it by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Where the request came from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
 }
 
 /// Where to write a copy of the store.

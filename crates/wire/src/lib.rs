@@ -22,16 +22,18 @@ mod event;
 mod explain;
 mod file;
 mod problem;
+mod secret;
 mod session;
 mod stats;
+mod webhook;
 
 pub use action::{
     CancelAnswer, CancelFilter, CancelManyAnswer, CancelRequest, ChangeRequest, HeartbeatRequest, ListPage,
 };
 pub use batch::{BatchAnswer, BatchCounts, BatchItem, BatchRequest, BatchState, BatchView};
 pub use control::{
-    AgentPut, AgentView, BackupRequest, BackupView, ConfigPatch, ConfigView, DrainRequest, DrainView, HealthView,
-    KeyCreated, KeyRequest, KeyView, LanePut, LaneView, Scope, VersionView,
+    AgentPut, AgentView, AuditActor, AuditView, BackupRequest, BackupView, ConfigPatch, ConfigView, DrainRequest,
+    DrainView, HealthView, KeyCreated, KeyRequest, KeyView, LanePut, LaneView, Scope, VersionView,
 };
 pub use event::{EventView, LogLine, LogStream, StepView};
 pub use explain::{ExplainView, GateView, PlaceInLine};
@@ -41,6 +43,7 @@ pub use json::Json;
 pub use parse::{ParseError, parse};
 pub use parts::{Dependency, Limits, Place, Resources, RetryRequest, RetrySpec};
 pub use problem::{PROBLEM_CONTENT_TYPE, Problem};
+pub use secret::{SecretPut, SecretSource, SecretView};
 pub use session::{
     InputAnswer, InputRequest, MessageView, SessionContext, SessionCounts, SessionRequest, SessionRules,
     SessionSettings, SessionStopAllAnswer, SessionStopAnswer, SessionView,
@@ -48,6 +51,7 @@ pub use session::{
 pub use stats::{AgentMetrics, Counts, LimitsView, MetricsView, QueueView, StatsView};
 pub use task::{ErrorView, ExitView, Progress, StoredSpec, TaskRequest, TaskSpec, TaskStatus, TaskView, UsageView};
 pub use timestamp::{BadTimestamp, Timestamp};
+pub use webhook::{DeliveryState, DeliveryTry, DeliveryView, WebhookSecret, WebhookSecrets};
 pub use words::{BatchMode, Class, OnDependencyFailure, Priority, SessionDrop, SessionMode, TaskState};
 
 #[cfg(test)]

@@ -142,4 +142,30 @@ mod tests {
         let error = parse::<TaskRequest>(b"{\"kind\":\"\xff\"}").unwrap_err();
         assert!(error.message.contains("not UTF-8") && error.message.contains("byte 9"), "{error}");
     }
+
+    proptest::proptest! {
+        /// Requests come from anybody: whatever the bytes are, they are read or refused with a place.
+        #[test]
+        fn any_bytes_are_read_or_refused(
+            bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..200),
+            text in r#"[\[\]{}:,"a-z0-9.eE\\-]{0,80}"#,
+            field in proptest::sample::select(vec!["kind", "payload", "session", "retry", "resources", "dependsOn", "runAt", "tags"]),
+            value in r#"(null|-?[0-9]{1,30}(\.[0-9]{1,3})?(e[0-9]{1,4})?|"[ -~]{0,20}"|\[\]|\{\}|\[\[\[\]\]\])"#,
+        ) {
+            let known = format!("{{\"kind\":\"noop\",\"{field}\":{value}}}");
+            for bytes in [&bytes[..], text.as_bytes(), known.as_bytes()] {
+                let _ = parse::<crate::TaskRequest>(bytes);
+                let _ = parse::<crate::BatchRequest>(bytes);
+                let _ = parse::<crate::SessionSettings>(bytes);
+            }
+            let _ = (text.parse::<crate::Id>(), text.parse::<crate::Timestamp>(), value.trim_matches('"').parse::<crate::Timestamp>());
+        }
+
+        #[test]
+        fn nesting_has_an_end(depth in 1usize..3000) {
+            let nested = "[".repeat(depth) + &"]".repeat(depth);
+            let _ = parse::<crate::TaskRequest>(format!("{{\"kind\":\"noop\",\"payload\":{nested}}}").as_bytes());
+            let _ = parse::<crate::TaskRequest>(format!("{{\"kind\":\"noop\",\"metadata\":{{\"a\":{nested}}}}}").as_bytes());
+        }
+    }
 }

@@ -84,7 +84,7 @@ pub struct TaskRequest {
     /// How long the finished task stays readable, in milliseconds (default: the configured retention).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_ms: Option<u64>,
-    /// Called when the task has ended. Not supported yet.
+    /// Called when the task has ended. It must be one that the server may call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub callback_url: Option<String>,
     /// Anything the submitter wants to find again; at most 16 KiB.
@@ -140,6 +140,9 @@ pub struct StoredSpec {
     /// The task this one repeats; set by the server only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<Id>,
+    /// The header it came with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
 }
 
 /// Everything a task was submitted with, defaults filled in.
@@ -251,6 +254,9 @@ pub struct TaskStatus {
     /// The task this one repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<Id>,
+    /// The `traceparent` it was submitted with, handed on to what it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
     /// Messages it carries beyond its own; see `/v1/tasks/{id}/messages`. In the answer to a submit: the message became
     /// a part of this task, as its so many-th.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -477,6 +483,7 @@ mod tests {
             worker: Some("embedded".into()),
             batch_id: None,
             retry_of: None,
+            traceparent: None,
             merged: 2,
             steered_into: Some(Id(3)),
             usage: Some(UsageView { input_tokens: Some(1), context_window: Some(9), ..UsageView::default() }),

@@ -19,6 +19,7 @@ struct Spec<'a> {
     #[serde(borrow)]
     payload: Option<&'a RawValue>,
     limits: Option<Limits>,
+    traceparent: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -64,6 +65,7 @@ struct Carried {
     payload: Option<Box<RawValue>>,
     output_bytes: Option<u64>,
     limits: runyard_exec::Limits,
+    traceparent: Option<String>,
 }
 
 fn read(own: &[u8], start: &Start) -> serde_json::Result<Carried> {
@@ -75,7 +77,8 @@ fn read(own: &[u8], start: &Start) -> serde_json::Result<Carried> {
     let limits = messages.last().and_then(|spec| spec.limits.as_ref());
     let output_bytes = limits.and_then(|limits| limits.output_bytes);
     let limits = limits.map_or_else(Default::default, |limits| limits.of_process);
-    Ok(Carried { payload: merge(&payloads(&messages), &payloads(&dropped)), output_bytes, limits })
+    let traceparent = messages.last().and_then(|spec| spec.traceparent.clone());
+    Ok(Carried { traceparent, payload: merge(&payloads(&messages), &payloads(&dropped)), output_bytes, limits })
 }
 
 fn payloads<'a>(specs: &[Spec<'a>]) -> Vec<Option<&'a RawValue>> {
@@ -90,6 +93,7 @@ fn job(start: &Start, kind: Kind, task: Carried, grace: Duration, defaults: Proc
         token: start.token.0,
         agent: Arc::from(start.agent.as_str()),
         session: start.session.as_deref().map(Arc::from),
+        traceparent: task.traceparent,
         kind,
         payload: task.payload,
         deadline: start.deadline,

@@ -14,9 +14,12 @@ use runyard_core::ids::{TaskId, Token, WorkerId};
 use runyard_core::name::Blob;
 use runyard_core::session::Usage;
 use runyard_core::task::{Class, Stop};
+use runyard_exec::guard::Guard;
 use runyard_exec::process::LeftoversError;
 use runyard_exec::process::supervise::{EndedRun, SupervisorProgram, Survey, Survivor, survey};
-use runyard_exec::{ExecOptions, Executors, Input, Job, Kind, Outcome, Places, Progress, Signs, outcome, takes_input};
+use runyard_exec::{
+    ExecOptions, Executors, Input, Job, Kind, Outcome, Places, Progress, Secrets, Signs, outcome, takes_input,
+};
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
@@ -44,6 +47,10 @@ pub struct WorkerOptions {
     /// With one, processes outlive the worker; without, they die with it.
     pub supervisor: Option<SupervisorProgram>,
     pub process_defaults: ProcessDefaultsNow,
+    /// Where `http` tasks and the addresses of files may connect to; without one, anywhere.
+    pub guard: Option<Arc<Guard>>,
+    /// The values behind `secret://NAME`; without any, payloads are run as they are.
+    pub secrets: Option<Arc<dyn Secrets>>,
     /// Where the runs live; the worker itself may be called from any thread.
     pub runtime: Handle,
 }
@@ -94,7 +101,8 @@ impl Worker {
     /// that have ended meanwhile are reported; what is left of others is killed, so that nothing of an old attempt is
     /// alive when a new one starts. Blocks meanwhile.
     pub fn new(options: WorkerOptions, link: impl Link) -> Result<Worker, Error> {
-        let exec_options = ExecOptions { data_dir: options.data_dir, supervisor: options.supervisor };
+        let WorkerOptions { data_dir, supervisor, guard, secrets, .. } = options;
+        let exec_options = ExecOptions { data_dir, supervisor, guard, secrets };
         let executors = Executors::new(exec_options).map_err(Error::Executors)?;
         let mut survey = survey(executors.places())?;
         let found = Found::of(&mut survey);

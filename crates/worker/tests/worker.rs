@@ -61,6 +61,8 @@ impl Yard {
             grace_ms: 10_000,
             supervisor: None,
             process_defaults: Arc::new(Default::default),
+            guard: None,
+            secrets: None,
             runtime: runtime.handle().clone(),
         };
         let worker = Worker::new(options, link).expect("a worker");

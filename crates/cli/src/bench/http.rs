@@ -5,6 +5,9 @@ use anyhow::{Context, bail};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+/// Room for each read. A connection that waits for its first answer has none, because thousands of them do.
+const READ_BYTES: usize = 8 * 1024;
+
 pub struct Connection {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -12,25 +15,42 @@ pub struct Connection {
 
 pub struct Response {
     pub status: u16,
+    head: String,
     pub body: Vec<u8>,
+}
+
+impl Response {
+    /// By its name in lower case, as this server writes them.
+    pub fn has_header(&self, name: &str) -> bool {
+        self.head.lines().any(|line| line.split_once(':').is_some_and(|(own, _)| own == name))
+    }
 }
 
 impl Connection {
     pub async fn open(address: &str) -> anyhow::Result<Connection> {
         let stream = TcpStream::connect(address).await.with_context(|| format!("cannot connect to {address}"))?;
         stream.set_nodelay(true)?;
-        Ok(Connection { stream, buffer: Vec::with_capacity(16 * 1024) })
+        Ok(Connection::over(stream))
+    }
+
+    pub fn over(stream: TcpStream) -> Connection {
+        Connection { stream, buffer: Vec::new() }
     }
 
     pub async fn send(&mut self, request: &[u8]) -> anyhow::Result<Response> {
         self.stream.write_all(request).await?;
+        self.receive().await
+    }
+
+    /// The answer to a request that has been sent.
+    pub async fn receive(&mut self) -> anyhow::Result<Response> {
         let head_end = loop {
             if let Some(at) = find(&self.buffer, b"\r\n\r\n") {
                 break at + 4;
             }
             self.read_more().await?;
         };
-        let head = std::str::from_utf8(&self.buffer[..head_end]).context("an HTTP head is text")?;
+        let head = std::str::from_utf8(&self.buffer[..head_end]).context("an HTTP head is text")?.to_owned();
         let status = head.get(9..12).and_then(|code| code.parse().ok()).context("an answer begins with its status")?;
         let length: usize = head
             .lines()
@@ -42,7 +62,7 @@ impl Connection {
         }
         let body = self.buffer[head_end..head_end + length].to_vec();
         self.buffer.drain(..head_end + length);
-        Ok(Response { status, body })
+        Ok(Response { status, head, body })
     }
 
     /// As `send`, for requests that must succeed.
@@ -55,6 +75,7 @@ impl Connection {
     }
 
     async fn read_more(&mut self) -> anyhow::Result<()> {
+        self.buffer.reserve(READ_BYTES);
         match self.stream.read_buf(&mut self.buffer).await? {
             0 => bail!("the server closed the connection"),
             _ => Ok(()),
@@ -70,6 +91,6 @@ pub fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
     .into_bytes()
 }
 
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
+pub fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|window| window == needle)
 }

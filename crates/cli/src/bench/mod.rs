@@ -4,6 +4,7 @@
 //! load generator runs on the same machine. Limits are raised by the bench itself and printed with the figures; the raw
 //! limit of the machine is measured in the same run, because a figure without it says little on a noisy machine.
 
+mod edge;
 mod growth;
 mod http;
 mod lives;
@@ -14,18 +15,20 @@ mod sessions;
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use crate::cli::Shared;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 
+use self::edge::Load;
 use self::report::Report;
 use self::server::BenchServer;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Which figures: raw, submits, batches, lives, latency, growth, agents, sessions, processes, or all.
+    /// Which figures: raw, submits, batches, lives, latency, growth, agents, sessions, processes, edge, or
+    /// all.
     #[arg(long, value_delimiter = ',', default_value = "raw,submits,batches,lives,latency")]
     only: Vec<String>,
     /// Tasks in each full-life run.
@@ -43,6 +46,18 @@ pub struct Args {
     /// Processes alive at once, for the processes figures.
     #[arg(long, default_value_t = 500)]
     processes: u64,
+    /// Clients that wait, for the edge figures.
+    #[arg(long, default_value_t = 10_000)]
+    clients: usize,
+    /// Requests in a second beside them, for the edge figures.
+    #[arg(long, default_value_t = 1000)]
+    rate: u64,
+    /// Seconds of that; the overload takes a third of it.
+    #[arg(long, default_value_t = 60)]
+    edge_seconds: u64,
+    /// Fail when a target is missed.
+    #[arg(long)]
+    strict: bool,
     /// Seconds for each timed figure.
     #[arg(long, default_value_t = 5)]
     seconds: u64,
@@ -75,6 +90,10 @@ async fn bench(shared: &Shared, args: &Args) -> anyhow::Result<()> {
     if let Some(path) = &args.write {
         std::fs::write(path, report.to_markdown()).with_context(|| format!("cannot write {}", path.display()))?;
         eprintln!("written to {}", path.display());
+    }
+    let missed = report.missed();
+    if args.strict && !missed.is_empty() {
+        bail!("missed: {}", missed.join(", "));
     }
     Ok(())
 }
@@ -122,6 +141,10 @@ async fn measure(args: &Args, dir: &std::path::Path) -> anyhow::Result<Report> {
     if wants("processes") {
         processes::alive_at_once(dir, args.processes, &mut report).await?;
         processes::short_lives(dir, args.processes * 2, &mut report).await?;
+    }
+    if wants("edge") {
+        let load = Load { clients: args.clients, per_second: args.rate, seconds: args.edge_seconds };
+        edge::measure(dir, load, &mut report).await?;
     }
     Ok(report)
 }

@@ -36,6 +36,10 @@ impl Figure {
         self
     }
 
+    fn is_missed(&self) -> bool {
+        self.target.as_ref().is_some_and(|target| !target.is_met(self.value))
+    }
+
     fn value_text(&self) -> String {
         number(self.value)
     }
@@ -62,6 +66,11 @@ impl Report {
     pub fn add(&mut self, figure: Figure) {
         eprintln!("  {}: {} {}", figure.name.trim(), figure.value_text(), figure.unit);
         self.figures.push(figure);
+    }
+
+    /// The names of the figures that miss their target.
+    pub fn missed(&self) -> Vec<&str> {
+        self.figures.iter().filter(|figure| figure.is_missed()).map(|figure| figure.name.trim()).collect()
     }
 
     pub fn to_table(&self) -> String {

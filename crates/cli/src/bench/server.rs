@@ -14,7 +14,7 @@ use super::http::{Connection, request};
 pub const LIMITS: &str = "limits.maxQueued 20000000, limits.maxQueuedPerAgent 20000000, limits.maxInflight 20000, \
 lanes.main 20000, lanes.backlog 20000, worker.cpu 20000, worker.ramMb 20000000, log.level warn";
 
-const CONFIG: &str = r#"
+pub const CONFIG: &str = r#"
 [limits]
 maxQueued = 20000000
 maxQueuedPerAgent = 20000000
@@ -46,9 +46,13 @@ pub struct BenchServer {
 
 impl BenchServer {
     pub async fn start(data: &Path) -> anyhow::Result<BenchServer> {
+        BenchServer::start_with(data, CONFIG).await
+    }
+
+    pub async fn start_with(data: &Path, text: &str) -> anyhow::Result<BenchServer> {
         std::fs::create_dir_all(data)?;
         let config = data.join("bench.toml");
-        std::fs::write(&config, CONFIG)?;
+        std::fs::write(&config, text)?;
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let address = format!("127.0.0.1:{port}");
         let child = Command::new(std::env::current_exe()?)

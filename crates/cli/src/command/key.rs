@@ -22,7 +22,7 @@ enum Action {
         /// read, submit, exec (tasks that run programs) or admin; may be repeated
         #[arg(long = "scope", value_name = "SCOPE", value_delimiter = ',', default_value = "read", value_parser = scope)]
         scopes: Vec<Scope>,
-        /// Bind it to this agent; may be repeated
+        /// Bind it to the work of this agent; may be repeated
         #[arg(long = "agent", value_name = "AGENT")]
         agents: Vec<String>,
     },
@@ -63,10 +63,12 @@ pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
 }
 
 fn print(keys: &[KeyView]) -> Result<()> {
-    let mut table = out::table(&["ID", "NAME", "SCOPES", "AGENTS", "CREATED"]);
+    let mut table = out::table(&["ID", "NAME", "SCOPES", "AGENTS", "CREATED", "LAST USED"]);
     for key in keys {
         let agents = key.agents.as_ref().map_or("any".to_owned(), |agents| agents.join(", "));
-        let row = [key.id.to_string(), key.name.clone(), scope_list(key), agents, key.created_at.to_string()];
+        let last_used = key.last_used_at.map_or("never".to_owned(), |at| at.to_string());
+        let created = key.created_at.to_string();
+        let row = [key.id.to_string(), key.name.clone(), scope_list(key), agents, created, last_used];
         table.add_row(row);
     }
     out::print(&table)

@@ -27,9 +27,12 @@ pub mod stats;
 pub mod why;
 
 pub mod agents;
+pub mod audit;
 pub mod backup;
 pub mod config;
 pub mod drain;
 pub mod key;
 pub mod lanes;
+pub mod secret;
 pub mod session;
+pub mod webhook;

@@ -172,6 +172,9 @@ struct Options {
     /// How long it stays readable after its end
     #[arg(long, value_name = "SPAN")]
     ttl: Option<Span>,
+    /// Called with a signed message when it has ended
+    #[arg(long, value_name = "URL")]
+    callback_url: Option<String>,
     /// When it was sent (RFC 3339); refused if its session was stopped since
     #[arg(long, value_name = "TIME")]
     sent_at: Option<Timestamp>,
@@ -265,6 +268,7 @@ fn request(work: Work, options: Options, session: SessionOptions) -> Result<Task
         stall_ms: options.stall.map(Span::as_ms),
         preemptible: options.preemptible,
         ttl_ms: options.ttl.map(Span::as_ms),
+        callback_url: options.callback_url,
         metadata: Some(metadata).filter(|metadata| !metadata.is_empty()),
         tags: options.tag,
         name: options.name,
@@ -454,6 +458,8 @@ mod tests {
             "key",
             "--ttl",
             "1h",
+            "--callback-url",
+            "https://example.com/done",
             "--preemptible",
             "--stall",
             "1s",
@@ -486,7 +492,7 @@ mod tests {
                 "dependencyTimeoutMs": 9000, "delayMs": 5000, "deadline": "2030-01-01T00:00:00.000Z",
                 "timeoutMs": 60_000, "retry": {"maxRetries": 0, "backoffMs": 2000, "on": ["task", "lost"]},
                 "resources": {"cpu": 0.5, "ramMb": 64, "licence": 2}, "place": {"require": {"zone": "a"}},
-                "gates": ["api"], "stallMs": 1000, "preemptible": true, "ttlMs": 3_600_000,
+                "gates": ["api"], "stallMs": 1000, "preemptible": true, "ttlMs": 3_600_000, "callbackUrl": "https://example.com/done",
                 "metadata": {"k": 1, "s": "text"}, "tags": ["t"], "name": "n", "idempotencyKey": "key",
                 "sentAt": "2026-01-01T00:00:00.000Z",
                 "session": {"key": "chat:7", "mode": "collect", "cap": 5, "drop": "summarize", "debounceMs": 800,

@@ -44,7 +44,7 @@ pub fn asked_for(mut arguments: impl Iterator<Item = OsString>) -> Option<PathBu
 }
 
 pub fn run_attempt(run: &Path) -> ExitCode {
-    let log = tracing_subscriber::fmt().json().flatten_event(true).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().json().flatten_event(true).with_writer(supervise::LogLine::default);
     // A second one is refused, which cannot be: this program does nothing else.
     let _ = log.try_init();
     std::panic::set_hook(Box::new(|panic| tracing::error!(%panic, "panicked")));

@@ -4,6 +4,7 @@
 //! does not end. What a `text` block shows must come, line by line and in that order; a `json` block must be one line of
 //! the output; a `toml` block must be a configuration that can be loaded. Ids and times differ from run to run and count as equal.
 
+use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -121,14 +122,16 @@ fn run(yard: &Yard, steps: &[Step]) -> Vec<(String, i32)> {
 
 const END_OF_BLOCK: &str = "--- end of block ";
 
-/// The server of the test has a port of its own.
+/// The server of the test has a port of its own, and so has a receiver that the page starts.
 fn script(yard: &Yard, steps: &[Step]) -> String {
     let running = std::fs::read(yard.data().join("server.json")).expect("the server says where it is");
     let running: serde_json::Value = serde_json::from_slice(&running).expect("JSON");
     let address = running["url"].as_str().and_then(|url| url.strip_prefix("http://")).expect("an address");
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
     let mut script = "exec 2>&1\n".to_owned();
     for step in steps {
-        script.push_str(&step.commands.replace("127.0.0.1:7340", address));
+        let commands = step.commands.replace("127.0.0.1:7340", address);
+        script.push_str(&commands.replace("127.0.0.1:8080", &free.to_string()));
         script.push_str(&format!("echo \"{END_OF_BLOCK}$?\"\n"));
     }
     script

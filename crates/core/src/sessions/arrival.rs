@@ -10,7 +10,7 @@ use crate::name::Name;
 use crate::now::{Now, WallMs};
 use crate::planted::Bug;
 use crate::session::{MESSAGE_BYTES_MAX, MESSAGES_MAX, Message, Mode, Overflow, Rules, Session, SessionId};
-use crate::task::{Delay, State, Wait};
+use crate::task::{Delay, Policy, State, Wait};
 use crate::trail::StepKind;
 
 /// What a session makes of a message that joins it now.
@@ -156,13 +156,15 @@ impl Core {
         }
         let flow = self.flows[to].id;
         let ignores_limit = self.has_bug(Bug::DebounceWithoutEnd);
+        let forgets_callback = self.has_bug(Bug::CallbackLost);
         let entry = self.touch(carrier);
         let task = &mut entry.task;
         let old_dues = (task.wall_due(), task.steady_due());
         entry.key_changed |= from != to;
         task.flow = flow;
         task.rank = item.rank;
-        task.policy = item.policy;
+        let called_back = task.policy.calls_back && !forgets_callback;
+        task.policy = Policy { calls_back: called_back || item.policy.calls_back, ..item.policy };
         task.deadline = item.deadline;
         let place = task.member.as_mut().expect("the carrier stands in line");
         place.n_merged += 1;

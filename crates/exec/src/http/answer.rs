@@ -13,6 +13,7 @@ use crate::job::Signs;
 use crate::log::{LogWriter, Stream};
 use crate::outcome::{Class, Failure, Outcome};
 use crate::result::{Fit, RESULT_BYTES_MAX, fit_text, to_bytes};
+use crate::secret::Redactor;
 use crate::usage::Usage;
 
 /// How much of a refusal's body is quoted.
@@ -95,7 +96,7 @@ async fn refused(mut response: Response, log: &mut LogWriter) -> Failure {
     while let Ok(Some(chunk)) = response.chunk().await {
         quote.extend_from_slice(&chunk);
         if quote.len() >= QUOTE_BYTES_MAX {
-            quote.truncate(QUOTE_BYTES_MAX);
+            quote.truncate(log.redactor().ready(&quote, QUOTE_BYTES_MAX));
             break;
         }
     }
@@ -168,7 +169,11 @@ fn json_result(status: StatusCode, body: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn text_result(status: StatusCode, body: &[u8], signs: &dyn Signs, log: &mut LogWriter) -> Value {
-    let text = String::from_utf8_lossy(body);
+    // Secrets are taken out before the text is cut, which could be in the middle of one.
+    let redactor = log.redactor().clone();
+    let whole = if body.len() > RESULT_BYTES_MAX { redactor.ready(body, usize::MAX) } else { body.len() };
+    let text = redactor.bytes(&body[..whole]);
+    let text = String::from_utf8_lossy(&text);
     let (text, fit) = fit_text(&text, RESULT_BYTES_MAX - ENVELOPE_BYTES);
     let mut result = json!({"status": status.as_u16(), "body": text});
     if fit == Fit::Cut {
@@ -200,7 +205,7 @@ async fn read_events(
         gathered.add(event, log);
     }
     let usage = gathered.last.as_deref().and_then(|data| usage_of(data.as_bytes(), log));
-    Ok((gathered.result(response.status()), usage))
+    Ok((gathered.result(response.status(), log.redactor()), usage))
 }
 
 /// What the events have said so far, within the limit of a result.
@@ -229,13 +234,15 @@ impl Gathered {
         self.last = Some(event.data);
     }
 
-    fn result(self, status: StatusCode) -> Vec<u8> {
+    /// Secrets are taken out before anything is cut.
+    fn result(self, status: StatusCode, redactor: &Redactor) -> Vec<u8> {
         let (last, last_fit) = match &self.last {
             None => (Value::Null, Fit::Whole),
-            Some(data) => last_event(data),
+            Some(data) => last_event(&redactor.text(data)),
         };
         let room = RESULT_BYTES_MAX - ENVELOPE_BYTES - to_bytes(&last).len();
-        let (text, fit) = fit_text(&self.text, room);
+        let text = redactor.text(&self.text);
+        let (text, fit) = fit_text(&text, room);
         let mut result = json!({"status": status.as_u16(), "text": text, "lastEvent": last});
         if fit == Fit::Cut || last_fit == Fit::Cut {
             result["truncated"] = Value::Bool(true);

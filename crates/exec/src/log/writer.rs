@@ -10,6 +10,7 @@ use std::path::PathBuf;
 
 use super::{LINE_BYTES_MAX, LOG_BYTES_MAX, Stream};
 use crate::places::create_private_dir;
+use crate::secret::Redactor;
 
 pub struct LogWriter {
     path: PathBuf,
@@ -24,6 +25,7 @@ pub struct LogWriter {
     stdout: Vec<u8>,
     stderr: Vec<u8>,
     frame: Vec<u8>,
+    redactor: Redactor,
 }
 
 enum Sink {
@@ -53,12 +55,22 @@ impl LogWriter {
             stdout: Vec::new(),
             stderr: Vec::new(),
             frame: Vec::new(),
+            redactor: Redactor::default(),
         }
     }
 
     /// For those who have nothing to keep.
     pub(crate) fn nowhere() -> LogWriter {
         LogWriter { file: Sink::Broken, ..LogWriter::new(PathBuf::new(), 0) }
+    }
+
+    /// From now on these are not written.
+    pub fn redact(&mut self, redactor: Redactor) {
+        self.redactor = redactor;
+    }
+
+    pub(crate) fn redactor(&self) -> &Redactor {
+        &self.redactor
     }
 
     /// The file's length.
@@ -84,8 +96,7 @@ impl LogWriter {
     pub fn flush(&mut self) {
         let at = now_text();
         for stream in [Stream::Stdout, Stream::Stderr] {
-            let keep = incomplete_tail(self.pending(stream));
-            let cut = self.pending(stream).len() - keep;
+            let cut = self.cut(stream, usize::MAX);
             if cut > 0 {
                 self.split_off_part(&at, stream, cut);
             }
@@ -95,6 +106,7 @@ impl LogWriter {
 
     /// A line of Runyard's own.
     pub fn note(&mut self, text: &str) {
+        let text = self.redactor.text(text);
         self.frame_line(&now_text(), Stream::System, text.as_bytes(), LineEnd::Here);
         self.write_frame();
     }
@@ -122,8 +134,11 @@ impl LogWriter {
         };
         self.pending(stream).extend_from_slice(text);
         while self.pending(stream).len() > LINE_BYTES_MAX {
-            let cut = LINE_BYTES_MAX - incomplete_tail(&self.pending(stream)[..LINE_BYTES_MAX]);
-            self.split_off_part(at, stream, cut);
+            match self.cut(stream, LINE_BYTES_MAX) {
+                // A value longer than a line has begun; no longer than that it waits.
+                0 => break,
+                cut => self.split_off_part(at, stream, cut),
+            }
         }
         if end == LineEnd::Here {
             let line = std::mem::take(self.pending(stream));
@@ -134,6 +149,14 @@ impl LogWriter {
         }
     }
 
+    /// How much of what waits can be written: neither a character nor a value is cut in two.
+    fn cut(&mut self, stream: Stream, at_most: usize) -> usize {
+        let redactor = self.redactor.clone();
+        let pending = self.pending(stream);
+        let ready = redactor.ready(pending, at_most);
+        ready - incomplete_tail(&pending[..ready])
+    }
+
     fn split_off_part(&mut self, at: &str, stream: Stream, cut: usize) {
         let rest = self.pending(stream).split_off(cut);
         let part = std::mem::replace(self.pending(stream), rest);
@@ -142,6 +165,8 @@ impl LogWriter {
 
     /// Puts one part of a line into the frame, or counts it when a limit is reached.
     fn store(&mut self, at: &str, stream: Stream, text: &[u8], end: LineEnd) {
+        let redactor = self.redactor.clone();
+        let text = &*redactor.bytes(text);
         let n_text = text.len() as u64 + u64::from(end == LineEnd::Here);
         if matches!(self.file, Sink::Full | Sink::Broken) {
             self.n_dropped += n_text;
@@ -355,6 +380,39 @@ mod tests {
         assert!(texts.iter().all(|(_, text, _)| text.len() <= LINE_BYTES_MAX));
         assert_eq!(texts.iter().map(|(_, text, _)| text.as_str()).collect::<String>(), long);
         assert_eq!(texts.iter().filter(|(_, _, ends)| *ends).count(), 1);
+    }
+
+    #[test]
+    fn secrets_are_hidden_wherever_output_is_cut() {
+        let bench = Bench::new();
+        let mut writer = bench.writer(LOG_BYTES_MAX);
+        let long = "long-canary.".repeat(LINE_BYTES_MAX / 8);
+        writer.redact(Redactor::new(["canary-value".to_owned(), long.clone()]));
+        writer.write(Stream::Stdout, b"prompt canary");
+        writer.flush();
+        assert_eq!(bench.texts()[0].1, "prompt ", "the rest may become a secret");
+        writer.write(
+            Stream::Stdout,
+            b"-value
+",
+        );
+        writer.write(
+            Stream::Stderr,
+            format!(
+                "{}canary-value\n
+",
+                "x".repeat(LINE_BYTES_MAX - 3)
+            )
+            .as_bytes(),
+        );
+        long.as_bytes().chunks(1000).for_each(|chunk| writer.write(Stream::Stdout, chunk));
+        writer.note("it says \"canary-value\"");
+        writer.write(Stream::Stdout, b"!\n");
+        writer.finish();
+        let all = std::fs::read_to_string(&bench.path).expect("a log");
+        assert!(!all.contains("anary"), "{}", all.len());
+        let ends: Vec<_> = bench.texts().into_iter().map(|(_, text, _)| text).filter(|text| text.len() < 100).collect();
+        assert_eq!(ends, ["prompt ", "(secret)", "(secret)", "", "(secret)", "it says \"(secret)\"", "!"]);
     }
 
     #[test]

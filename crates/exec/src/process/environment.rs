@@ -28,8 +28,9 @@ pub(super) fn inherited() -> Vec<(&'static str, OsString)> {
 }
 
 /// What tells the process who it is. Set last, so that a payload cannot replace it.
-pub(super) fn own(places: &Places, job: &Job) -> [(&'static str, OsString); 7] {
-    [
+pub(super) fn own(places: &Places, job: &Job) -> Vec<(&'static str, OsString)> {
+    let trace = job.traceparent.as_ref().map(|trace| ("TRACEPARENT", trace.into()));
+    let who = [
         ("RUNYARD_TASK_ID", job.task_text().into()),
         ("RUNYARD_AGENT", (&*job.agent).into()),
         ("RUNYARD_ATTEMPT", job.attempt.to_string().into()),
@@ -37,7 +38,8 @@ pub(super) fn own(places: &Places, job: &Job) -> [(&'static str, OsString); 7] {
         ("RUNYARD_DEADLINE", deadline_text(job.deadline).into()),
         (WORKDIR, places.work_dir(job.task).into()),
         ("RUNYARD_REPORT", places.report_file(job.task).into()),
-    ]
+    ];
+    who.into_iter().chain(trace).collect()
 }
 
 /// The key, or empty when there is none. It may have any character in it, but a variable has no NUL.

@@ -72,7 +72,7 @@ pub(super) struct Plan {
     payload: ProcessPayload,
     sandbox: payload::Sandbox,
     confinement: Confinement,
-    own_env: [(&'static str, std::ffi::OsString); 7],
+    own_env: Vec<(&'static str, std::ffi::OsString)>,
 }
 
 impl Plan {

@@ -48,7 +48,7 @@ pub(super) fn reap(
 ) -> Result<Reaped, LeftoversError> {
     let leases = clear_leases(places, keep)?;
     for command in leases.commands {
-        if let Some(pgid) = Pid::from_raw(command.pid).filter(|_| command.is_alive()) {
+        if let Some(pgid) = Pid::from_raw(command.pid.max(0)).filter(|_| command.is_alive()) {
             // Its members carry the mark as well; this takes them all at one blow.
             let _ = kill_process_group(pgid, Signal::KILL);
         }

@@ -8,8 +8,9 @@
 //!
 //! The last result and the last usage count. Unknown fields are left alone, so that a newer program can say more.
 
+use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -20,6 +21,7 @@ use serde_json::value::RawValue;
 use super::pace::Look;
 use crate::job::{Progress, Signs};
 use crate::log::LogWriter;
+use crate::secret::Redactor;
 use crate::usage::Usage;
 
 /// What is read of the file over a whole run.
@@ -31,6 +33,7 @@ const COMPLAINTS_MAX: u32 = 5;
 
 pub(super) struct ReportTail {
     path: PathBuf,
+    redactor: Redactor,
     offset: u64,
     partial: Vec<u8>,
     n_lines: u64,
@@ -56,8 +59,10 @@ struct ReportLine {
 }
 
 impl ReportTail {
-    pub(super) fn new(path: PathBuf) -> ReportTail {
-        ReportTail { path, offset: 0, partial: Vec::new(), n_lines: 0, n_complaints: 0, reported: Reported::default() }
+    /// Messages are passed on without what the redactor hides; the rest goes into the outcome, which is cleared as a whole.
+    pub(super) fn new(path: PathBuf, redactor: Redactor) -> ReportTail {
+        let reported = Reported::default();
+        ReportTail { path, redactor, offset: 0, partial: Vec::new(), n_lines: 0, n_complaints: 0, reported }
     }
 
     /// Takes the whole lines that were appended since the last time.
@@ -87,6 +92,25 @@ impl ReportTail {
         }
         let last = std::mem::take(&mut self.partial);
         self.take_line(&last, signs, log);
+    }
+
+    /// The file stays with the working directory, for people and for the next attempt. Nothing of the run is alive.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        if self.redactor.is_empty() {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        let file = match open_unblocked(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened?,
+        };
+        if !file.metadata()?.is_file() {
+            return Ok(());
+        }
+        file.take(REPORT_BYTES_MAX).read_to_end(&mut bytes)?;
+        let Cow::Owned(cleared) = self.redactor.bytes(&bytes) else { return Ok(()) };
+        std::fs::remove_file(&self.path)?;
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path)?.write_all(&cleared)
     }
 
     pub(super) fn into_reported(self) -> Reported {
@@ -120,7 +144,9 @@ impl ReportTail {
     fn apply(&mut self, line: ReportLine, signs: &dyn Signs, log: &mut LogWriter) {
         signs.alive();
         if line.progress.is_some() || line.message.is_some() {
-            signs.progress(Progress::said(line.progress, line.message));
+            // Before it is cut, which could be in the middle of a secret.
+            let message = line.message.map(|message| self.redactor.text(&message));
+            signs.progress(Progress::said(line.progress, message));
         }
         self.reported.result = line.result.or(self.reported.result.take());
         let Some(usage) = line.usage else { return };

@@ -13,6 +13,9 @@
 //!     │ reads exit.json, reports; when the report is committed, keeps it beside the log and removes the directory
 //! ```
 //!
+//! The values of secrets, which are in no file, come with the start: see [`crate::secret`]. What the run says is cleared
+//! of them by the supervisor, so that it does not matter which server listens.
+//!
 //! The supervisor is the state machine of [`super`], run to its end in a process of its own; nothing of it is written
 //! twice. A server that comes back looks through `runs/` ([`survey`]): who still holds the lock is adopted, who left an
 //! exit record is reported, and what is left of the rest is killed. The lock is what two of them cannot both have: a
@@ -29,6 +32,7 @@ mod facts;
 mod hung;
 mod identity;
 pub(super) mod lease;
+mod log;
 mod run_dir;
 mod stage;
 mod started;
@@ -39,6 +43,7 @@ pub use client::SupervisorProgram;
 pub(crate) use client::{Fresh, Supervised};
 pub use facts::{ExitFacts, RunFacts, run_facts};
 pub use lease::{Lease, LeaseMetadata, LeaseState, lease_schema};
+pub use log::LogLine;
 pub use stage::{Command, Stage, stage};
 pub use supervisor::{Error, supervise};
 pub(super) use survey::clear_leases;

@@ -31,6 +31,11 @@ impl Stage {
         Ok(Stage { root: Folder::open(&places.work_dir(job.task))?, budget: Budget::new(&job.workspace), halt })
     }
 
+    #[cfg(test)]
+    pub(super) fn at(dir: &std::path::Path, rules: &super::rules::WorkspaceRules) -> io::Result<Stage> {
+        Ok(Stage { root: Folder::open(dir)?, budget: Budget::new(rules), halt: CancellationToken::new() })
+    }
+
     /// Asked between any two steps of what takes long.
     pub(super) fn go_on(&self) -> Result<(), Hindrance> {
         if self.halt.is_cancelled() { Err(Hindrance::Halted) } else { Ok(()) }

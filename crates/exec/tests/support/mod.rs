@@ -9,8 +9,8 @@ use std::time::Duration;
 use runyard_exec::log::{self, Line};
 use runyard_exec::outcome::Failure;
 use runyard_exec::{
-    Class, ExecOptions, Executors, Input, InputSender, Job, Kind, Limits, Outcome, Progress, Sandbox, Signs, Usage,
-    WorkspaceRules, input,
+    Class, ExecOptions, Executors, Input, InputSender, Job, Kind, Limits, Outcome, Progress, Sandbox, Secrets, Signs,
+    Usage, WorkspaceRules, input,
 };
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -29,8 +29,12 @@ pub struct Yard {
 
 impl Yard {
     pub fn new() -> Yard {
+        Yard::with(None)
+    }
+
+    pub fn with(secrets: Option<Arc<dyn Secrets>>) -> Yard {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let options = ExecOptions { data_dir: dir.path().to_owned(), supervisor: None };
+        let options = ExecOptions { data_dir: dir.path().to_owned(), supervisor: None, guard: None, secrets };
         Yard { executors: Arc::new(Executors::new(options).expect("executors")), dir }
     }
 
@@ -41,6 +45,7 @@ impl Yard {
             token: 7,
             agent: Arc::from("ada"),
             session: None,
+            traceparent: None,
             kind,
             payload: Some(RawValue::from_string(payload.to_string()).expect("JSON")),
             deadline: Some(1_794_776_400_123),

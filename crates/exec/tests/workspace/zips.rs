@@ -12,7 +12,7 @@ pub const LINK: u32 = 0o120_777;
 pub const PIPE: u32 = 0o010_644;
 pub const DEVICE: u32 = 0o060_644;
 
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Entry {
     pub name: Vec<u8>,
     /// In its own header; the same as in the table unless it lies.

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -9,7 +10,8 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use super::scope::{Caller, Scope, Scopes};
+use super::scope::{Actor, Binding, Caller, KeyLabel, Scope, Scopes};
+use super::used::LastUsed;
 
 /// The store's document that holds the keys.
 pub const SETTING: &str = "keys";
@@ -17,6 +19,8 @@ pub const SETTING: &str = "keys";
 pub const ADMIN_KEY_FILE: &str = "admin.key";
 
 const PREFIX: &str = "ry_";
+/// Each request is compared with every key.
+pub const KEYS_MAX: usize = 1000;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KeyRing {
@@ -32,6 +36,8 @@ pub struct Key {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agents: Option<Vec<String>>,
     pub created_at_ms: u64,
+    #[serde(skip)]
+    pub last_used: LastUsed,
     hash: String,
 }
 
@@ -51,6 +57,8 @@ pub enum KeyError {
     NotFound,
     #[error("this is the last key with the admin scope; create another one first")]
     LastAdmin,
+    #[error("there are {KEYS_MAX} keys already; revoke one first")]
+    TooMany,
     #[error("the operating system gave no random bytes")]
     NoRandomness,
 }
@@ -74,9 +82,13 @@ impl KeyRing {
 
     /// Adds a key and gives its text, which nobody can ask for again.
     pub fn add(&mut self, new: NewKey) -> Result<(Key, String), KeyError> {
+        if self.keys.len() >= KEYS_MAX {
+            return Err(KeyError::TooMany);
+        }
         let text = random_key()?;
         let NewKey { id, name, scopes, agents, created_at_ms } = new;
-        let key = Key { id, name, scopes, agents, created_at_ms, hash: hash(&text) };
+        let last_used = LastUsed::default();
+        let key = Key { id, name, scopes, agents, created_at_ms, last_used, hash: hash(&text) };
         self.keys.push(key.clone());
         Ok((key, text))
     }
@@ -92,7 +104,7 @@ impl KeyRing {
     }
 
     /// Every key is compared, each in constant time: the time taken says nothing about how near a guess was.
-    pub fn caller(&self, presented: &str) -> Option<Caller> {
+    pub fn find(&self, presented: &str) -> Option<&Key> {
         let presented = hash(presented);
         let mut found = None;
         for key in &self.keys {
@@ -100,10 +112,18 @@ impl KeyRing {
                 found = Some(key);
             }
         }
-        found.map(|key| Caller {
-            scopes: Scopes::from_iter(key.scopes.iter().copied()),
-            agents: key.agents.as_deref().map(Into::into),
-        })
+        found
+    }
+}
+
+impl Key {
+    pub fn caller(&self) -> Caller {
+        let label = KeyLabel { id: self.id.clone(), name: self.name.clone() };
+        Caller {
+            scopes: Scopes::from_iter(self.scopes.iter().copied()),
+            agents: Binding::to(self.agents.as_deref()),
+            actor: Actor { key: Some(Arc::new(label)), address: None },
+        }
     }
 }
 
@@ -151,10 +171,11 @@ mod tests {
         let stored = String::from_utf8(ring.to_json()).expect("text");
         assert!(!stored.contains(&text));
         let ring = KeyRing::from_json(stored.as_bytes()).expect("keys");
-        let caller = ring.caller(&text).expect("known");
+        let caller = ring.find(&text).expect("known").caller();
         assert!(caller.scopes.allow(Scope::Read) && !caller.scopes.allow(Scope::Submit));
         assert!(caller.may_act_for("a") && !caller.may_act_for("b"));
-        assert!(ring.caller("ry_wrong").is_none());
+        assert_eq!(caller.actor.key.expect("labelled").name, "test");
+        assert!(ring.find("ry_wrong").is_none());
     }
 
     #[test]
@@ -166,6 +187,15 @@ mod tests {
         assert!(ring.remove(&first.id).is_ok());
         assert_eq!(ring.remove(&second.id), Err(KeyError::LastAdmin));
         assert_eq!(ring.remove("other"), Err(KeyError::NotFound));
+    }
+
+    #[test]
+    fn keys_are_limited_in_number() {
+        let mut ring = KeyRing::default();
+        for _ in 0..KEYS_MAX {
+            ring.add(new_key(&[Scope::Read], None)).expect("added");
+        }
+        assert_eq!(ring.add(new_key(&[Scope::Read], None)), Err(KeyError::TooMany));
     }
 
     #[test]

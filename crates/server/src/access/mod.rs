@@ -7,7 +7,9 @@ pub mod hosts;
 mod keys;
 mod need;
 mod scope;
+mod used;
 
 pub use keys::{ADMIN_KEY_FILE, Key, KeyError, KeyRing, NewKey, SETTING, write_key_file};
-pub use need::{Need, needed};
-pub use scope::{Caller, Scope, Scopes};
+pub use need::{Need, Reach, needed};
+pub use scope::{Actor, Binding, Caller, KeyLabel, Scope, Scopes};
+pub use used::{USED_SETTING, Used};

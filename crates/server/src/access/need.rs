@@ -8,7 +8,16 @@ use super::scope::Scope;
 pub enum Need {
     /// Answers anyone who passes the host check.
     Open,
-    Scope(Scope),
+    Scope(Scope, Reach),
+}
+
+/// Whose work a route shows or touches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// The handler keeps a key that is bound to agents to their work.
+    Own,
+    /// Everyone's: not for a bound key.
+    All,
 }
 
 pub fn needed(method: &Method, path: &str) -> Need {
@@ -17,14 +26,16 @@ pub fn needed(method: &Method, path: &str) -> Need {
     }
     let is_read = matches!(*method, Method::GET | Method::HEAD);
     let Some(rest) = path.strip_prefix("/v1/") else {
-        return Need::Scope(if path == "/metrics" && is_read { Scope::Read } else { Scope::Admin });
+        return Need::Scope(if path == "/metrics" && is_read { Scope::Read } else { Scope::Admin }, Reach::All);
     };
     let resource = rest.split('/').next().unwrap_or("");
     match resource {
-        "uploads" if *method == Method::PUT => Need::Scope(Scope::Submit),
-        "tasks" | "batches" | "sessions" => Need::Scope(if is_read { Scope::Read } else { Scope::Submit }),
-        "agents" | "lanes" | "stats" | "events" | "config" | "drain" if is_read => Need::Scope(Scope::Read),
-        _ => Need::Scope(Scope::Admin),
+        "uploads" if *method == Method::PUT => Need::Scope(Scope::Submit, Reach::Own),
+        "tasks" | "batches" | "sessions" => Need::Scope(if is_read { Scope::Read } else { Scope::Submit }, Reach::Own),
+        "agents" | "lanes" | "stats" | "events" | "drain" if is_read => Need::Scope(Scope::Read, Reach::Own),
+        "webhooks" if is_read && !rest.starts_with("webhooks/secret") => Need::Scope(Scope::Read, Reach::All),
+        "config" if is_read => Need::Scope(Scope::Read, Reach::All),
+        _ => Need::Scope(Scope::Admin, Reach::All),
     }
 }
 
@@ -32,35 +43,43 @@ pub fn needed(method: &Method, path: &str) -> Need {
 mod tests {
     use super::*;
 
+    const READ: Need = Need::Scope(Scope::Read, Reach::Own);
+    const READ_ALL: Need = Need::Scope(Scope::Read, Reach::All);
+    const SUBMIT: Need = Need::Scope(Scope::Submit, Reach::Own);
+    const ADMIN: Need = Need::Scope(Scope::Admin, Reach::All);
+
     #[test]
     fn each_route_asks_for_its_scope() {
         let table = [
             ("GET", "/healthz", Need::Open),
             ("GET", "/readyz", Need::Open),
             ("GET", "/version", Need::Open),
-            ("GET", "/metrics", Need::Scope(Scope::Read)),
-            ("GET", "/v1/tasks", Need::Scope(Scope::Read)),
-            ("GET", "/v1/tasks/x/logs", Need::Scope(Scope::Read)),
-            ("POST", "/v1/tasks", Need::Scope(Scope::Submit)),
-            ("DELETE", "/v1/tasks/x", Need::Scope(Scope::Submit)),
-            ("PATCH", "/v1/tasks/x", Need::Scope(Scope::Submit)),
-            ("POST", "/v1/batches", Need::Scope(Scope::Submit)),
-            ("POST", "/v1/tasks/x/input", Need::Scope(Scope::Submit)),
-            ("POST", "/v1/tasks/x/heartbeat", Need::Scope(Scope::Submit)),
-            ("PUT", "/v1/uploads", Need::Scope(Scope::Submit)),
-            ("GET", "/v1/uploads", Need::Scope(Scope::Admin)),
-            ("GET", "/v1/tasks/x/artifacts/a/b", Need::Scope(Scope::Read)),
-            ("GET", "/v1/sessions/a%2Fb", Need::Scope(Scope::Read)),
-            ("PUT", "/v1/sessions/k", Need::Scope(Scope::Submit)),
-            ("POST", "/v1/sessions/k/stopall", Need::Scope(Scope::Submit)),
-            ("GET", "/v1/config", Need::Scope(Scope::Read)),
-            ("PATCH", "/v1/config", Need::Scope(Scope::Admin)),
-            ("PUT", "/v1/lanes/main", Need::Scope(Scope::Admin)),
-            ("POST", "/v1/drain", Need::Scope(Scope::Admin)),
-            ("GET", "/v1/keys", Need::Scope(Scope::Admin)),
-            ("POST", "/v1/backup", Need::Scope(Scope::Admin)),
-            ("GET", "/v1/unknown", Need::Scope(Scope::Admin)),
-            ("GET", "/elsewhere", Need::Scope(Scope::Admin)),
+            ("GET", "/metrics", READ_ALL),
+            ("GET", "/v1/tasks", READ),
+            ("GET", "/v1/tasks/x/logs", READ),
+            ("POST", "/v1/tasks", SUBMIT),
+            ("DELETE", "/v1/tasks/x", SUBMIT),
+            ("PATCH", "/v1/tasks/x", SUBMIT),
+            ("POST", "/v1/batches", SUBMIT),
+            ("POST", "/v1/tasks/x/input", SUBMIT),
+            ("POST", "/v1/tasks/x/heartbeat", SUBMIT),
+            ("PUT", "/v1/uploads", SUBMIT),
+            ("GET", "/v1/uploads", ADMIN),
+            ("GET", "/v1/tasks/x/artifacts/a/b", READ),
+            ("GET", "/v1/sessions/a%2Fb", READ),
+            ("PUT", "/v1/sessions/k", SUBMIT),
+            ("POST", "/v1/sessions/k/stopall", SUBMIT),
+            ("GET", "/v1/config", READ_ALL),
+            ("PATCH", "/v1/config", ADMIN),
+            ("GET", "/v1/webhooks/deliveries/7", READ_ALL),
+            ("POST", "/v1/webhooks/deliveries/7/replay", ADMIN),
+            ("GET", "/v1/webhooks/secret", ADMIN),
+            ("PUT", "/v1/lanes/main", ADMIN),
+            ("POST", "/v1/drain", ADMIN),
+            ("GET", "/v1/keys", ADMIN),
+            ("POST", "/v1/backup", ADMIN),
+            ("GET", "/v1/unknown", ADMIN),
+            ("GET", "/elsewhere", ADMIN),
         ];
         for (method, path, need) in table {
             let method = Method::from_bytes(method.as_bytes()).expect("a method");

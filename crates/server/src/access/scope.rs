@@ -1,5 +1,6 @@
 //! What a key may do.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -55,21 +56,74 @@ impl FromIterator<Scope> for Scopes {
 }
 
 /// Whoever sent a request, once its key was found.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Caller {
     pub scopes: Scopes,
-    /// The only agents it may act for; `None` is all.
-    pub agents: Option<Arc<[String]>>,
+    /// Whose work it may see and touch.
+    pub agents: Binding,
+    pub actor: Actor,
 }
 
 impl Caller {
     /// Nobody asked for a key: everything is allowed.
     pub fn unchecked() -> Caller {
-        Caller { scopes: Scopes::all(), agents: None }
+        Caller { scopes: Scopes::all(), ..Caller::default() }
     }
 
     pub fn may_act_for(&self, agent: &str) -> bool {
-        self.agents.as_ref().is_none_or(|agents| agents.iter().any(|own| own == agent))
+        self.agents.allows_agent(agent)
+    }
+}
+
+/// Who it was, for the audit log.
+#[derive(Clone, Debug, Default)]
+pub struct Actor {
+    /// None where no key is asked for.
+    pub key: Option<Arc<KeyLabel>>,
+    pub address: Option<IpAddr>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KeyLabel {
+    pub id: String,
+    pub name: String,
+}
+
+/// The agents a key is bound to, or all of them.
+#[derive(Clone, Debug, Default)]
+pub struct Binding(Option<Arc<[String]>>);
+
+impl Binding {
+    pub fn to(agents: Option<&[String]>) -> Binding {
+        Binding(agents.map(Into::into))
+    }
+
+    pub fn is_bound(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The agent, where it is bound to a single one.
+    pub fn only(&self) -> Option<&str> {
+        match self.0.as_deref() {
+            Some([agent]) => Some(agent),
+            _ => None,
+        }
+    }
+
+    pub fn names(&self) -> &[String] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    pub fn allows_agent(&self, agent: &str) -> bool {
+        self.0.as_ref().is_none_or(|agents| agents.iter().any(|own| own == agent))
+    }
+
+    /// A message may interrupt, steer or drop whatever its session holds, so a bound key is kept to sessions that are named
+    /// after its agents: `bot`, `bot/…`. The slash is in no agent's name, so no name is the beginning of another's.
+    pub fn allows_session(&self, key: &str) -> bool {
+        let is_of =
+            |own: &String| key.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        self.0.as_ref().is_none_or(|agents| agents.iter().any(is_of))
     }
 }
 
@@ -85,5 +139,26 @@ mod tests {
         assert!(!exec.allow(Scope::Read) && !exec.allow(Scope::Admin));
         let submit = Scopes::from_iter([Scope::Submit]);
         assert!(!submit.allow(Scope::Exec));
+    }
+
+    #[test]
+    fn a_bound_key_has_the_sessions_that_are_named_after_its_agents() {
+        let bound = Binding::to(Some(&["bot".to_owned(), "a.b".to_owned()]));
+        for (key, allowed) in [
+            ("bot", true),
+            ("bot/telegram/7", true),
+            ("a.b/x", true),
+            ("bot2/x", false),
+            ("bot:7", false),
+            ("agent:bot:7", false),
+            ("a", false),
+            ("/bot", false),
+            ("", false),
+        ] {
+            assert_eq!(bound.allows_session(key), allowed, "{key}");
+            assert!(Binding::default().allows_session(key));
+        }
+        assert!(bound.allows_agent("bot") && !bound.allows_agent("bot/x") && bound.only().is_none());
+        assert_eq!(Binding::to(Some(&["bot".to_owned()])).only(), Some("bot"));
     }
 }

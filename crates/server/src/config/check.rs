@@ -2,17 +2,25 @@
 
 use std::net::SocketAddr;
 
+use runyard_exec::secret::name_is_valid as secret_name_is_valid;
 use runyard_wire::Limits;
 
-use super::types::{Config, ProcessLimits, Retry, SessionSettings};
-use crate::intake::{MS_MAX, SESSION_KEY_BYTES_MAX, limits as limits_of_task};
+use super::types::{Config, ProcessLimits, Retry, Server, SessionSettings};
+use crate::edge::network;
+use crate::intake::{MS_MAX, SESSION_KEY_BYTES_MAX, check_lists, limits as limits_of_task};
 
 pub(super) struct Broken {
     pub field: String,
     pub message: String,
 }
 
-type Checked = Result<(), Broken>;
+impl Broken {
+    pub fn new(field: impl Into<String>, message: &str) -> Broken {
+        Broken { field: field.into(), message: message.to_owned() }
+    }
+}
+
+pub(super) type Checked = Result<(), Broken>;
 
 /// Agents, lanes, kinds, gates, tags: short, printable, safe in a URL, a label and a file name.
 pub fn name_is_valid(name: &str) -> bool {
@@ -32,6 +40,9 @@ pub(super) fn check(config: &Config) -> Checked {
     check_files(config)?;
     check_process_limits(config)?;
     check_sessions(config)?;
+    check_exec(config)?;
+    super::outbound::check(config)?;
+    super::telemetry::check(config)?;
     for (name, agent) in &config.agents {
         if let Some(weight) = agent.weight {
             at_least(&format!("agents.{name}.weight"), u64::from(weight), 1)?;
@@ -63,6 +74,7 @@ fn check_server(config: &Config) -> Checked {
     if config.server.listen.parse::<SocketAddr>().is_err() {
         return broken("server.listen", "must be ADDRESS:PORT, such as 127.0.0.1:7340 or [::1]:7340");
     }
+    check_edge(&config.server)?;
     ms("server.drainMs", 0, config.server.drain_ms)?;
     ms("worker.graceMs", 0, config.worker.grace_ms.0)?;
     ms("worker.heartbeatMs", 50, config.worker.heartbeat_ms.0)?;
@@ -71,6 +83,61 @@ fn check_server(config: &Config) -> Checked {
     }
     Ok(())
 }
+
+fn check_exec(config: &Config) -> Checked {
+    if let Err(invalid) = check_lists(&config.exec) {
+        return broken(invalid.field, &invalid.message);
+    }
+    for (name, secret) in &config.secrets {
+        let at = format!("secrets.{name}");
+        if !secret_name_is_valid(name) {
+            return broken(at, "the name of a secret is 1 to 64 of the characters A-Z a-z 0-9 _ -");
+        }
+        if secret.env.is_some() == secret.file.is_some() {
+            return broken(at, "needs env or file, and only one of them");
+        }
+    }
+    Ok(())
+}
+
+fn check_edge(server: &Server) -> Checked {
+    let (limits, rates) = (&server.limits, &server.rate_limit);
+    for (at, proxy) in server.trusted_proxies.iter().enumerate() {
+        if network(proxy).is_none() {
+            return broken(
+                format!("server.trustedProxies[{at}]"),
+                "must be an address or a network such as 10.0.0.0/8",
+            );
+        }
+    }
+    at_least("server.rateLimit.perKey", rates.per_key.unwrap_or(1).into(), 1)?;
+    at_least("server.rateLimit.perAddress", rates.per_address.unwrap_or(1).into(), 1)?;
+    at_least("server.rateLimit.burstSeconds", rates.burst_seconds.into(), 1)?;
+    at_least("server.limits.connections", limits.connections.into(), 1)?;
+    at_least("server.limits.connectionsPerAddress", limits.connections_per_address.into(), 1)?;
+    at_least("server.limits.headBytes", limits.head_bytes.into(), HEAD_BYTES_MIN)?;
+    at_most("server.limits.headBytes", limits.head_bytes.into(), HEAD_BYTES_MAX)?;
+    at_least("server.limits.headers", limits.headers.into(), HEADERS_MIN)?;
+    at_most("server.limits.headers", limits.headers.into(), HEADERS_MAX)?;
+    at_least("server.limits.urlBytes", limits.url_bytes.into(), URL_BYTES_MIN)?;
+    ms("server.limits.headMs", 1, limits.head_ms)?;
+    ms("server.limits.bodyMs", 1, limits.body_ms)?;
+    ms("server.limits.stallMs", 1, limits.stall_ms)?;
+    match (&server.tls.cert, &server.tls.key) {
+        (Some(_), None) => broken("server.tls.key", "is needed beside server.tls.cert"),
+        (None, Some(_)) => broken("server.tls.cert", "is needed beside server.tls.key"),
+        _ => Ok(()),
+    }
+}
+
+/// What the HTTP library reads at once.
+const HEAD_BYTES_MIN: u64 = 8 * 1024;
+const HEAD_BYTES_MAX: u64 = 1024 * 1024;
+/// What ordinary clients and proxies send.
+const HEADERS_MIN: u64 = 16;
+const HEADERS_MAX: u64 = 1000;
+/// A session's key of 256 bytes, each percent-encoded, and what stands around it.
+const URL_BYTES_MIN: u64 = 1024;
 
 fn check_scheduling(config: &Config) -> Checked {
     let scheduling = &config.scheduling;
@@ -83,7 +150,8 @@ fn check_scheduling(config: &Config) -> Checked {
     at_least("scheduling.windowMax", u64::from(scheduling.window_max), 1)?;
     at_least("scheduling.duesMax", u64::from(scheduling.dues_max), 1)?;
     ms("retention.tasksMs", 0, config.retention.tasks_ms)?;
-    ms("retention.eventsMs", 0, config.retention.events_ms)
+    ms("retention.eventsMs", 0, config.retention.events_ms)?;
+    ms("retention.deliveriesMs", 0, config.retention.deliveries_ms)
 }
 
 /// Two heartbeats: with less, one that is a little late makes a healthy worker lose everything it runs.
@@ -218,6 +286,6 @@ fn at_least(field: &str, value: u64, least: u64) -> Checked {
     if value >= least { Ok(()) } else { broken(field, &format!("must be at least {least}")) }
 }
 
-fn broken(field: impl Into<String>, message: &str) -> Checked {
-    Err(Broken { field: field.into(), message: message.to_owned() })
+pub(super) fn broken(field: impl Into<String>, message: &str) -> Checked {
+    Err(Broken::new(field, message))
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use runyard_core::event::Event;
 use runyard_core::name::{Blob, Name};
+use runyard_exec::Guard as OutboundGuard;
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 
@@ -14,9 +15,11 @@ use super::env;
 use super::error::Error;
 use super::file;
 use super::layers::{Layers, Merged, Origin, merge, merge_patch, normalized};
+use super::sealed;
 use super::to_core::to_core;
 use super::types::Config;
 use crate::handle::{Handle, Unavailable};
+use crate::secrets::{SealError, SealingKey};
 
 /// The store's document that holds the patch.
 pub const PATCH_SETTING: &str = "config.patch";
@@ -45,9 +48,27 @@ impl Sources {
     }
 }
 
+/// One value that is another one now; null where there is none.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Changed {
+    /// Such as `limits.maxQueued`.
+    pub path: String,
+    pub before: Value,
+    pub after: Value,
+}
+
+/// Their paths, for people.
+pub fn paths(changed: &[Changed]) -> String {
+    changed.iter().map(|change| change.path.as_str()).collect::<Vec<_>>().join(", ")
+}
+
 pub struct Live {
     sources: Sources,
     current: ArcSwap<Merged>,
+    /// Follows `current`.
+    guard: Arc<OutboundGuard>,
+    /// Seals what is secret in the stored patch.
+    key: Option<Arc<SealingKey>>,
     /// What `current` was merged from. Held over a whole change, so that two changes never interleave.
     layers: Mutex<Layers>,
 }
@@ -57,6 +78,8 @@ pub enum ChangeError {
     #[error(transparent)]
     Invalid(#[from] Error),
     #[error(transparent)]
+    Seal(#[from] SealError),
+    #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }
 
@@ -64,11 +87,22 @@ impl Live {
     pub fn load(sources: Sources, patch: Map<String, Value>) -> Result<Live, Error> {
         let layers = Layers { patch, ..sources.layers()? };
         let merged = merge(&layers)?;
-        Ok(Live { sources, current: ArcSwap::from_pointee(merged), layers: Mutex::new(layers) })
+        let guard = Arc::new(OutboundGuard::default());
+        merged.config.outbound.apply(&guard);
+        Ok(Live { sources, current: ArcSwap::from_pointee(merged), guard, key: None, layers: Mutex::new(layers) })
+    }
+
+    pub fn sealing_with(self, key: Arc<SealingKey>) -> Live {
+        Live { key: Some(key), ..self }
     }
 
     pub fn current(&self) -> Guard<Arc<Merged>> {
         self.current.load()
+    }
+
+    /// Where the server may connect to, as the configuration in force says.
+    pub fn guard(&self) -> &Arc<OutboundGuard> {
+        &self.guard
     }
 
     pub fn file(&self) -> Option<&PathBuf> {
@@ -78,7 +112,7 @@ impl Live {
     /// Reads file and environment again. Gives the keys that changed; none means that nothing was touched.
     ///
     /// As [`Live::patch`], to be run to its end: dropped half-way, memory and store could disagree.
-    pub async fn reload(&self, handle: &Handle) -> Result<Vec<String>, ChangeError> {
+    pub async fn reload(&self, handle: &Handle) -> Result<Vec<Changed>, ChangeError> {
         let mut layers = self.layers.lock().await;
         let next = Layers { patch: layers.patch.clone(), ..self.sources.layers()? };
         let merged = merge(&next)?;
@@ -92,14 +126,14 @@ impl Live {
     }
 
     /// Lays `change` over the stored patch (RFC 7396: `null` takes an override back) and keeps it over restarts.
-    pub async fn patch(&self, handle: &Handle, change: &Map<String, Value>) -> Result<Vec<String>, ChangeError> {
+    pub async fn patch(&self, handle: &Handle, change: &Map<String, Value>) -> Result<Vec<Changed>, ChangeError> {
         refuse_fixed(change)?;
         let mut layers = self.layers.lock().await;
         let mut patch = normalized(&layers.patch);
         merge_patch(&mut patch, &normalized(change));
         let next = Layers { patch, ..layers.clone() };
         let merged = merge(&next)?;
-        let (name, value) = (Name::new(PATCH_SETTING), patch_blob(&next.patch));
+        let (name, value) = (Name::new(PATCH_SETTING), self.patch_blob(&next.patch)?);
         let remember = handle.ask(|ticket| Event::Remember { ticket: Some(ticket), name, value });
         let configure = handle.ask(configure(&merged.config));
         // Both are in the inbox before either is waited for: one tick, one commit.
@@ -112,16 +146,26 @@ impl Live {
         Ok(changed)
     }
 
+    fn patch_blob(&self, patch: &Map<String, Value>) -> Result<Blob, ChangeError> {
+        let mut patch = patch.clone();
+        if let Some(key) = &self.key {
+            sealed::seal(&mut patch, key)?;
+        }
+        Ok(serde_json::to_vec(&patch).expect("a patch is plain JSON").into())
+    }
+
     /// Shown before it is committed: whoever hears of `config.changed` must find the new values. Taken back when the
     /// commit fails.
     async fn publish(
         &self,
         merged: Merged,
         commit: impl Future<Output = Result<(), Unavailable>>,
-    ) -> Result<Vec<String>, ChangeError> {
+    ) -> Result<Vec<Changed>, ChangeError> {
         let merged = Arc::new(merged);
         let before = self.current.swap(merged.clone());
+        merged.config.outbound.apply(&self.guard);
         if let Err(error) = commit.await {
+            before.config.outbound.apply(&self.guard);
             self.current.store(before);
             return Err(error.into());
         }
@@ -129,10 +173,6 @@ impl Live {
         differences("", &before.values, &merged.values, &mut changed);
         Ok(changed)
     }
-}
-
-fn patch_blob(patch: &Map<String, Value>) -> Blob {
-    serde_json::to_vec(patch).expect("a patch is plain JSON").into()
 }
 
 fn configure(config: &Config) -> impl FnOnce(runyard_core::ids::Ticket) -> Event + use<> {
@@ -143,8 +183,9 @@ fn configure(config: &Config) -> impl FnOnce(runyard_core::ids::Ticket) -> Event
 /// What is read once at the start cannot be patched: a patch that seems to work and does not is worse than a refusal.
 fn refuse_fixed(change: &Map<String, Value>) -> Result<(), Error> {
     let fixed = ["store", "worker", "log"].into_iter().find(|section| change.contains_key(*section));
-    let listen = change.get("server").and_then(|server| server.get("listen")).map(|_| "server.listen");
-    match fixed.or(listen) {
+    let of_server = |key: &str| change.get("server").and_then(|server| server.get(key)).is_some();
+    let listen = of_server("listen").then_some("server.listen");
+    match fixed.or(listen).or(of_server("tls").then_some("server.tls")) {
         None => Ok(()),
         Some(field) => Err(Error::Value {
             field: field.to_owned(),
@@ -154,12 +195,12 @@ fn refuse_fixed(change: &Map<String, Value>) -> Result<(), Error> {
     }
 }
 
-fn differences(prefix: &str, before: &Value, after: &Value, changed: &mut Vec<String>) {
+fn differences(prefix: &str, before: &Value, after: &Value, changed: &mut Vec<Changed>) {
     if before == after {
         return;
     }
     let (Value::Object(old), Value::Object(new)) = (before, after) else {
-        changed.push(prefix.to_owned());
+        changed.push(Changed { path: prefix.to_owned(), before: before.clone(), after: after.clone() });
         return;
     };
     let keys: std::collections::BTreeSet<_> = old.keys().chain(new.keys()).collect();
@@ -182,7 +223,10 @@ mod tests {
         let before = json!({ "limits": { "a": 1, "b": 2 }, "lanes": { "x": { "limit": 1 } } });
         let after = json!({ "limits": { "a": 1, "b": 3 }, "lanes": {} });
         differences("", &before, &after, &mut changed);
-        assert_eq!(changed, ["lanes.x", "limits.b"]);
+        let change = |path: &str, before, after| Changed { path: path.into(), before, after };
+        let expected = [change("lanes.x", json!({ "limit": 1 }), Value::Null), change("limits.b", json!(2), json!(3))];
+        assert_eq!(changed, expected);
+        assert_eq!(paths(&changed), "lanes.x, limits.b");
     }
 
     #[test]

@@ -43,7 +43,7 @@ const HEAD: &str = "\
 ";
 
 /// What a reader looks for first comes first.
-const SECTIONS: [&str; 15] = [
+const SECTIONS: [&str; 20] = [
     "server",
     "limits",
     "lanes",
@@ -51,13 +51,18 @@ const SECTIONS: [&str; 15] = [
     "kinds",
     "gates",
     "sessions",
+    "webhooks",
+    "outbound",
     "defaults",
     "retention",
     "process",
     "uploads",
     "worker",
+    "exec",
+    "secrets",
     "store",
     "log",
+    "telemetry",
     "scheduling",
 ];
 
@@ -172,7 +177,10 @@ mod tests {
         let is_key = |line: &str| {
             line.strip_prefix("# ").and_then(|rest| rest.split_once(" = ")).is_some_and(|(key, _)| !key.contains(' '))
         };
+        let is_instead = |line: &str| line.starts_with("# file = \"/run/secrets");
         let uncommented = |line: &str| match line.strip_prefix("# ") {
+            // It stands for the key before it, and says so.
+            _ if is_instead(line) => line.to_owned(),
             Some(rest) if is_key(line) || rest.starts_with('[') => rest.replace("NAME", "some"),
             _ => line.to_owned(),
         };

@@ -37,6 +37,7 @@ pub fn to_core(config: &Config) -> CoreConfig {
         worker_cooldown_ms: scheduling.worker_cooldown_ms,
         rejections_per_hour_max: limits.max_rejections_per_hour,
         retention_ms: config.retention.tasks_ms,
+        hooks: config.webhooks.iter().map(|(name, webhook)| webhook.hook(name)).collect(),
     }
 }
 
@@ -47,6 +48,7 @@ pub fn to_purge(config: &Config) -> Purge {
         keys_ms_min: KEYS_MS_MIN,
         happenings_ms: config.retention.events_ms,
         happenings_bytes_max: config.retention.events_bytes_max,
+        deliveries_ms: config.retention.deliveries_ms,
         limit: PURGE_ROWS_MAX,
     }
 }

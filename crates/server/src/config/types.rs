@@ -11,6 +11,10 @@ use runyard_core::task::Tier;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::edge::{Exec, RateLimit, Secret, ServerLimits, Tls};
+use super::outbound::{Outbound, Webhook};
+use super::telemetry::Telemetry;
+
 pub use lane::Lane;
 pub use process::{Process, ProcessLimits, Sandbox, Uploads, WorkDir};
 pub use sessions::{SessionPattern, SessionSettings, Sessions};
@@ -51,6 +55,17 @@ pub struct Config {
     /// What a session gets that does not say otherwise. A session's own settings win, then those of the patterns its key
     /// matches (a later one over an earlier one), then its lane's, then these.
     pub sessions: Sessions,
+    /// What tasks that run programs may run, beyond needing a key with scope `exec`.
+    pub exec: Exec,
+    /// Secrets that tasks refer to as `secret://NAME`, from the environment or from files. Others are kept with
+    /// `runyard secret set`.
+    pub secrets: BTreeMap<String, Secret>,
+    /// What the server may call on behalf of others.
+    pub outbound: Outbound,
+    /// Who is told of what happens, beside those who asked with their task (callbackUrl).
+    pub webhooks: BTreeMap<String, Webhook>,
+    /// Traces of what the server did, for a collector.
+    pub telemetry: Telemetry,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -62,6 +77,14 @@ pub struct Server {
     pub drain_ms: u64,
     /// Further host names under which clients may reach this server, beside loopback and the listen address.
     pub allowed_hosts: Vec<String>,
+    /// Addresses or networks of proxies in front of this server. What they say in X-Forwarded-For is believed.
+    pub trusted_proxies: Vec<String>,
+    /// How often clients may ask. Beyond it: 429, with Retry-After.
+    pub rate_limit: RateLimit,
+    /// How much a client may hold open, and how slow it may be.
+    pub limits: ServerLimits,
+    /// HTTPS.
+    pub tls: Tls,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -197,6 +220,8 @@ pub struct Retention {
     pub events_ms: u64,
     /// The event log is also cut at this size. 1 GiB.
     pub events_bytes_max: u64,
+    /// Webhook messages that are delivered or given up, with their tries. 7 days.
+    pub deliveries_ms: u64,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -327,13 +352,26 @@ impl Default for Config {
             kinds: BTreeMap::new(),
             gates: BTreeMap::new(),
             sessions: Sessions::default(),
+            exec: Exec::default(),
+            secrets: BTreeMap::new(),
+            outbound: Outbound::default(),
+            webhooks: BTreeMap::new(),
+            telemetry: Telemetry::default(),
         }
     }
 }
 
 impl Default for Server {
     fn default() -> Self {
-        Server { listen: "127.0.0.1:7340".into(), drain_ms: 10_000, allowed_hosts: Vec::new() }
+        Server {
+            listen: "127.0.0.1:7340".into(),
+            drain_ms: 10_000,
+            allowed_hosts: Vec::new(),
+            trusted_proxies: Vec::new(),
+            rate_limit: RateLimit::default(),
+            limits: ServerLimits::default(),
+            tls: Tls::default(),
+        }
     }
 }
 
@@ -394,7 +432,12 @@ impl Default for Defaults {
 impl Default for Retention {
     fn default() -> Self {
         let core = runyard_core::config::Config::default();
-        Retention { tasks_ms: core.retention_ms, events_ms: DAY_MS, events_bytes_max: 1 << 30 }
+        Retention {
+            tasks_ms: core.retention_ms,
+            events_ms: DAY_MS,
+            events_bytes_max: 1 << 30,
+            deliveries_ms: 7 * DAY_MS,
+        }
     }
 }
 

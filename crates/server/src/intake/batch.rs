@@ -32,6 +32,8 @@ pub struct StoredBatch {
     pub name: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<serde_json::Map<String, serde_json::Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback_url: Option<String>,
 }
 
 pub fn prepare_batch(
@@ -40,6 +42,7 @@ pub fn prepare_batch(
     mut new_id: impl FnMut() -> u128,
 ) -> Result<PreparedBatch, Error> {
     check_batch(&request)?;
+    fields::callback_url(intake.config, request.callback_url.as_deref())?;
     let agent = request.defaults.as_ref().and_then(|defaults| defaults.agent.as_deref());
     let agent = fields::name("defaults.agent", agent.unwrap_or(task::AGENT_DEFAULT))?;
     let ids: Vec<TaskId> = request.tasks.iter().map(|_| TaskId(new_id())).collect();
@@ -66,9 +69,10 @@ pub fn prepare_batch(
             (Err(other), _) => return Err(other),
         }
     }
-    let stored = StoredBatch { name: request.name, metadata: request.metadata };
+    let calls_back = request.callback_url.is_some();
+    let stored = StoredBatch { name: request.name, metadata: request.metadata, callback_url: request.callback_url };
     let spec: Blob = serde_json::to_vec(&stored).expect("a stored batch is plain data").into();
-    let batch = NewBatch { id: BatchId(new_id()), parallelism: request.parallelism, spec };
+    let batch = NewBatch { id: BatchId(new_id()), parallelism: request.parallelism, calls_back, spec };
     let mode = match request.mode {
         BatchMode::All => SubmitMode::All,
         BatchMode::Partial => SubmitMode::Partial,
@@ -83,10 +87,6 @@ fn check_batch(request: &BatchRequest) -> Result<(), Invalid> {
     }
     if request.parallelism == Some(0) {
         return Err(Invalid::new("parallelism", "must be at least 1"));
-    }
-    if request.callback_url.is_some() {
-        let message = "webhooks are not supported yet; use GET /v1/events with ?batch=";
-        return Err(Invalid::not_supported_yet("callbackUrl", message));
     }
     fields::title("name", request.name.as_deref())?;
     fields::metadata(request.metadata.as_ref())?;
@@ -291,7 +291,9 @@ mod tests {
             next
         };
         let uploads = runyard_exec::Places::new(std::path::Path::new("/")).expect("a directory").uploads();
-        prepare_batch(&Intake { config: &config, caller: &caller, uploads: &uploads, now_ms: 1 }, request, new_id)
+        let intake =
+            Intake { config: &config, caller: &caller, uploads: &uploads, now_ms: 1, vault: None, traceparent: None };
+        prepare_batch(&intake, request, new_id)
     }
 
     fn refused(body: Value) -> (String, String) {
@@ -341,7 +343,7 @@ mod tests {
             (json!({ "tasks": [] }), "tasks"),
             (json!({ "tasks": vec![&noop; 1001] }), "tasks"),
             (json!({ "tasks": [noop], "parallelism": 0 }), "parallelism"),
-            (json!({ "tasks": [noop], "callbackUrl": "http://x/" }), "callbackUrl"),
+            (json!({ "tasks": [noop], "callbackUrl": "http://127.0.0.1/" }), "callbackUrl"),
             (json!({ "tasks": [noop], "defaults": { "name": "x" } }), "defaults.name"),
             (json!({ "tasks": [noop], "defaults": { "agent": "a b" } }), "defaults.agent"),
             (json!({ "tasks": [noop, { "kind": "noop", "timeoutMs": 0 }] }), "tasks[1].timeoutMs"),

@@ -11,16 +11,16 @@ use crate::config::{self, MULTIPLIER_MAX, NAME_RULE, RETRIES_MAX, RetryClass, na
 use crate::problem::Invalid;
 
 pub const DEPENDENCIES_MAX: usize = 1000;
-const TAGS_MAX: usize = 32;
+pub const TAGS_MAX: usize = 32;
 const LABELS_MAX: usize = 32;
 const RESOURCES_MAX: usize = 16;
 const METADATA_BYTES_MAX: usize = 16 * 1024;
 const TITLE_BYTES_MAX: usize = 256;
 /// A hundred years: beyond it, sums of times could overflow what a store keeps.
 pub const MS_MAX: u64 = 100 * 365 * 24 * 3_600_000;
-const CPU_MAX: f64 = 1_000_000.0;
+pub const CPU_MAX: f64 = 1_000_000.0;
 /// A hundredth of a core is the least the kernel takes.
-const CPU_LIMIT_MIN: f64 = 0.01;
+pub const CPU_LIMIT_MIN: f64 = 0.01;
 
 pub type Checked<T> = Result<T, Invalid>;
 
@@ -35,6 +35,11 @@ pub fn title(field: &str, text: Option<&str>) -> Checked<()> {
         Some(text) if bad(text) => Err(Invalid::new(field, "must be 1 to 256 bytes without control characters")),
         _ => Ok(()),
     }
+}
+
+pub fn callback_url(config: &config::Config, url: Option<&str>) -> Checked<()> {
+    let checked = url.map_or(Ok(()), |url| config.outbound.check_url(url).map(drop));
+    checked.map_err(|message| Invalid::new("callbackUrl", message))
 }
 
 pub fn ms(field: &str, least: u64, value: Option<u64>) -> Checked<Option<u64>> {

@@ -2,19 +2,22 @@
 //! behind this module looks at a request again.
 
 mod batch;
+mod exec;
 mod fields;
 mod key;
 mod session;
 mod task;
 
-pub use batch::{PreparedBatch, StoredBatch, prepare_batch};
-pub use fields::{MS_MAX, limits, tier};
+pub use batch::{ITEMS_MAX, PreparedBatch, StoredBatch, prepare_batch};
+pub use exec::check_lists;
+pub use fields::{CPU_LIMIT_MIN, CPU_MAX, DEPENDENCIES_MAX, MS_MAX, TAGS_MAX, limits, tier};
 pub use key::{idempotency, key_of};
 pub use session::{SESSION_KEY_BYTES_MAX, session_key, session_settings};
 pub use task::{Prepared, Resolved, ids_only, prepare};
 
 use crate::access::Caller;
 use crate::config::Config;
+use crate::secrets::Vault;
 use runyard_core::now::WallMs;
 use runyard_exec::workspace::Uploads;
 
@@ -26,4 +29,8 @@ pub struct Intake<'a> {
     /// Those that a payload may name.
     pub uploads: &'a Uploads,
     pub now_ms: WallMs,
+    /// Where the secrets are that tasks refer to.
+    pub vault: Option<&'a Vault>,
+    /// What the request belongs to.
+    pub traceparent: Option<&'a str>,
 }

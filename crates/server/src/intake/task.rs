@@ -9,6 +9,7 @@ use runyard_wire::{Dependency, Id, StoredSpec, TaskRequest};
 use serde_json::value::RawValue;
 
 use super::Intake;
+use super::exec;
 use super::fields::{self, Checked};
 use super::session;
 use crate::access::Scope;
@@ -35,14 +36,19 @@ pub fn prepare(intake: &Intake, request: TaskRequest, resolved: Resolved) -> Res
     let kind = kind(&request)?;
     let agent = fields::name("agent", request.agent.as_deref().unwrap_or(AGENT_DEFAULT))?;
     authorize(intake, &agent, &kind)?;
-    refuse_later_parts(&request)?;
+    fields::callback_url(intake.config, request.callback_url.as_deref())?;
     check_times(intake, &request)?;
     check_payload(intake, &kind, &request)?;
+    exec::check_allowed(&intake.config.exec, &kind, payload(&request))?;
+    exec::check_secrets(intake, &kind, &agent, payload(&request))?;
     fields::tags(&request.tags)?;
     fields::metadata(request.metadata.as_ref())?;
     fields::title("name", request.name.as_deref())?;
     fields::limits(request.limits.as_ref(), &kind)?;
     let session = request.session.as_ref().map(|asked| session::member(asked, request.sent_at)).transpose()?;
+    if let Some(member) = session.as_ref().filter(|member| !intake.caller.agents.allows_session(&member.key)) {
+        return Err(Error::ForeignSession(member.key.to_string()));
+    }
     if resolved.depends_on.len() > fields::DEPENDENCIES_MAX {
         return Err(Invalid::new("dependsOn", format!("at most {} tasks", fields::DEPENDENCIES_MAX)).into());
     }
@@ -64,12 +70,13 @@ pub fn prepare(intake: &Intake, request: TaskRequest, resolved: Resolved) -> Res
         limits: request.limits,
         place: request.place.unwrap_or_default(),
         gates: request.gates,
-        callback_url: None,
+        callback_url: request.callback_url,
         metadata: request.metadata,
         tags: request.tags,
         name: request.name,
         idempotency_key: request.idempotency_key,
         retry_of: resolved.retry_of,
+        traceparent: intake.traceparent.map(str::to_owned),
     };
     let new = NewTask {
         id: resolved.id,
@@ -156,14 +163,6 @@ fn authorize(intake: &Intake, agent: &Name, kind: &str) -> Result<(), Error> {
     }
     if fields::runs_a_program(kind) && !intake.caller.scopes.allow(Scope::Exec) {
         return Err(Error::MissingScope(Scope::Exec));
-    }
-    Ok(())
-}
-
-fn refuse_later_parts(request: &TaskRequest) -> Checked<()> {
-    if request.callback_url.is_some() {
-        let message = "webhooks are not supported yet; use GET /v1/tasks/{id}/wait or GET /v1/events";
-        return Err(Invalid::not_supported_yet("callbackUrl", message));
     }
     Ok(())
 }
@@ -257,6 +256,7 @@ fn policy(intake: &Intake, request: &TaskRequest, settings: &Settings, kind: &st
         stall_ms: request.stall_ms,
         ttl_ms: request.ttl_ms,
         takes_input: takes_input(kind, request),
+        calls_back: request.callback_url.is_some(),
     })
 }
 
@@ -269,7 +269,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::access::{Caller, Scopes};
+    use crate::access::{Binding, Caller, Scopes};
     use crate::config::Config;
     use crate::problem::problem;
 
@@ -295,7 +295,8 @@ mod tests {
         let request: TaskRequest = runyard_wire::parse(body.to_string().as_bytes())?;
         let depends_on = ids_only(&request.depends_on)?;
         let uploads = runyard_exec::Places::new(std::path::Path::new("/")).expect("a directory").uploads();
-        let intake = Intake { config: &config, caller, uploads: &uploads, now_ms: NOW_MS };
+        let intake =
+            Intake { config: &config, caller, uploads: &uploads, now_ms: NOW_MS, vault: None, traceparent: None };
         prepare(&intake, request, Resolved { id: TaskId(1), depends_on, retry_of: None })
     }
 
@@ -335,7 +336,7 @@ mod tests {
             (json!({ "kind": "noop", "tags": many_tags }), "tags", "at most 32"),
             (json!({ "kind": "noop", "tags": ["a b"] }), "tags[0]", "a name is"),
             (json!({ "kind": "noop", "metadata": big }), "metadata", "16384 bytes"),
-            (json!({ "kind": "noop", "callbackUrl": "http://x/" }), "callbackUrl", "not supported yet"),
+            (json!({ "kind": "noop", "callbackUrl": "http://127.0.0.1/" }), "callbackUrl", "not a public address"),
             (json!({ "kind": "noop", "session": "" }), "session", "1 to 256 bytes"),
             (json!({ "kind": "noop", "session": "a\u{1}" }), "session", "control characters"),
             (json!({ "kind": "noop", "session": { "key": long } }), "session", "1 to 256 bytes"),
@@ -398,12 +399,16 @@ mod tests {
 
     #[test]
     fn a_key_is_held_to_its_agents_and_scopes() {
-        let caller = Caller { scopes: Scopes::from_iter([Scope::Submit]), agents: Some(["a".to_owned()].into()) };
+        let agents = Binding::to(Some(&["a".to_owned()]));
+        let caller = Caller { scopes: Scopes::from_iter([Scope::Submit]), agents, ..Caller::default() };
         let Err(error) = prepared(json!({ "kind": "noop", "agent": "b" }), &caller) else { panic!("taken") };
         assert_eq!(problem(&error).code, "foreign_agent");
         let process = json!({ "kind": "process", "agent": "a", "payload": { "argv": ["true"] } });
         let Err(error) = prepared(process, &caller) else { panic!("taken") };
         assert_eq!(problem(&error).code, "missing_scope");
         assert!(prepared(json!({ "kind": "noop", "agent": "a" }), &caller).is_ok());
+        let message = |session: &str| prepared(json!({ "kind": "noop", "agent": "a", "session": session }), &caller);
+        assert!(message("a/7").is_ok());
+        assert!(message("b/7").is_err_and(|error| problem(&error).code == "foreign_session"));
     }
 }

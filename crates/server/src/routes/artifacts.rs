@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
@@ -15,15 +16,20 @@ use tokio_util::io::ReaderStream;
 
 use super::apart::apart;
 use super::extract::{TaskPath, parsed};
-use super::tasks::task_doc;
+use super::tasks::own_doc;
+use crate::access::Caller;
 use crate::app::App;
 use crate::problem::{Error, Invalid};
 
 /// What was collected of the task's working directory: its own attempt's last.
 #[utoipa::path(get, path = "/v1/tasks/{id}/artifacts", tag = "files", params(("id" = Id, Path)),
     responses((status = 200, description = "The files, and what was left out", body = ArtifactsView)))]
-pub async fn list(State(app): State<Arc<App>>, TaskPath(id): TaskPath) -> Result<Json<ArtifactsView>, Error> {
-    task_doc(&app, id).await?;
+pub async fn list(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    TaskPath(id): TaskPath,
+) -> Result<Json<ArtifactsView>, Error> {
+    own_doc(&app, &caller, id).await?;
     let places = app.worker.places().clone();
     let artifacts = apart(move || Artifacts::of(&places, id.0)).await.map_err(unreadable)?;
     Ok(Json(view(artifacts)))
@@ -35,11 +41,12 @@ pub async fn list(State(app): State<Arc<App>>, TaskPath(id): TaskPath) -> Result
     responses((status = 200, description = "The file", content((String = "application/octet-stream")))))]
 pub async fn file(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     path: Result<Path<(String, String)>, axum::extract::rejection::PathRejection>,
 ) -> Result<Response, Error> {
     let Path((id, path)) = path.map_err(|error| Invalid::new("path", error.body_text()))?;
     let id = TaskId(parsed::<Id>("id", &id)?.0);
-    task_doc(&app, id).await?;
+    own_doc(&app, &caller, id).await?;
     let (places, asked) = (app.worker.places().clone(), path.clone());
     let found = apart(move || Artifacts::open(&places, id.0, &asked)).await.map_err(unreadable)?;
     let (artifact, file) = found.ok_or(Error::NotFound { what: "artifact", id: path })?;

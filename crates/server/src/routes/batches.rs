@@ -9,7 +9,9 @@ use axum::{Extension, Json};
 use runyard_core::batch::Batch;
 use runyard_core::event::{Accepted, Answer, Event, FirstAnswer, Refusal, Submission, SubmitMode};
 use runyard_core::ids::{BatchId, TaskId};
+use runyard_core::name::Name;
 use runyard_core::task::Phase;
+use runyard_store::store::{Filter, Reader};
 use runyard_wire::{
     BatchAnswer, BatchCounts, BatchItem, BatchRequest, BatchState, BatchView, Id, Problem, TaskRequest, Timestamp,
 };
@@ -19,6 +21,7 @@ use super::tasks::{key_header, replayed, unexpected};
 use crate::access::Caller;
 use crate::app::App;
 use crate::clock;
+use crate::edge::traceparent;
 use crate::intake::{self, Intake, PreparedBatch, StoredBatch};
 use crate::problem::{Error, refusal_problem};
 use crate::view;
@@ -26,7 +29,8 @@ use crate::view;
 /// Submit tasks together.
 #[utoipa::path(post, path = "/v1/batches", tag = "batches", request_body = BatchRequest,
     params(("Idempotency-Key" = Option<String>, Header, description = "A repeat with the same key and body gets the first answer again")),
-    responses((status = 201, description = "What became of each task", body = BatchAnswer)))]
+    responses((status = 201, description = "What became of each task", body = BatchAnswer),
+              (status = 200, description = "In mode `partial`: none was taken, and there is no such batch", body = BatchAnswer)))]
 pub async fn create(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
@@ -35,12 +39,10 @@ pub async fn create(
 ) -> Result<Response, Error> {
     let key = intake::key_of(key_header(&headers)?, body.value.idempotency_key.as_deref())?;
     let config = app.config.current();
-    let intake = Intake {
-        config: &config.config,
-        caller: &caller,
-        uploads: &app.worker.places().uploads(),
-        now_ms: clock::wall_ms(),
-    };
+    let now_ms = clock::wall_ms();
+    let uploads = &app.worker.places().uploads();
+    let (vault, traceparent) = (Some(&*app.vault), traceparent(&headers));
+    let intake = Intake { config: &config.config, caller: &caller, uploads, now_ms, vault, traceparent };
     let names = item_names(&body.value);
     let PreparedBatch { batch, mode, items, agent } = intake::prepare_batch(&intake, body.value, clock::new_id)?;
     drop(config);
@@ -70,11 +72,34 @@ pub async fn create(
 /// Show a batch and how far it is.
 #[utoipa::path(get, path = "/v1/batches/{id}", tag = "batches", params(("id" = Id, Path)),
     responses((status = 200, description = "The batch", body = BatchView)))]
-pub async fn show(State(app): State<Arc<App>>, BatchPath(id): BatchPath) -> Result<Json<BatchView>, Error> {
+pub async fn show(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    BatchPath(id): BatchPath,
+) -> Result<Json<BatchView>, Error> {
+    may_see(&app, &caller, id).await?;
     let found = app.read(move |reader| reader.batch(id)).await?;
     let (batch, spec) = found.ok_or_else(|| Error::NotFound { what: "batch", id: Id(id.0).to_string() })?;
     let stored = serde_json::from_slice(&spec).map_err(|_| Error::Internal("a stored batch cannot be read".into()))?;
     Ok(Json(batch_view(&batch, stored)))
+}
+
+/// A key that is bound to agents sees the batches that hold a task of theirs.
+pub async fn may_see(app: &App, caller: &Caller, id: BatchId) -> Result<(), Error> {
+    if !caller.agents.is_bound() {
+        return Ok(());
+    }
+    let agents = caller.agents.clone();
+    let holds_own = move |reader: &dyn Reader| {
+        let of = |agent: &String| Filter { batch: Some(id), agent: Some(Name::new(agent)), ..Filter::default() };
+        for agent in agents.names() {
+            if !reader.task_ids(&of(agent), None, 1)?.items.is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    };
+    if app.read(holds_own).await? { Ok(()) } else { Err(Error::ForeignAgent("*".to_owned())) }
 }
 
 /// How an item is called in the request: an item that was refused has no id that the client has ever seen.
@@ -131,8 +156,12 @@ fn item_problem<'a>(at: usize, refusal: &Refusal, named: impl Fn(TaskId) -> Opti
     problem
 }
 
+/// A batch of which nothing was taken does not exist, so nothing was created.
 fn created(id: BatchId, tasks: Vec<BatchItem>) -> Response {
     let id = Id(id.0);
+    if !tasks.iter().any(|item| matches!(item, BatchItem::Accepted { .. })) {
+        return Json(BatchAnswer { id, tasks }).into_response();
+    }
     let mut response = (StatusCode::CREATED, Json(BatchAnswer { id, tasks })).into_response();
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/batches/{id}")) {
         response.headers_mut().insert(header::LOCATION, location);
@@ -140,7 +169,7 @@ fn created(id: BatchId, tasks: Vec<BatchItem>) -> Response {
     response
 }
 
-fn batch_view(batch: &Batch, stored: StoredBatch) -> BatchView {
+pub fn batch_view(batch: &Batch, stored: StoredBatch) -> BatchView {
     BatchView {
         id: Id(batch.id.0),
         state: if batch.finished_at.is_some() { BatchState::Finished } else { BatchState::Running },

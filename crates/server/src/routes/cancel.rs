@@ -14,7 +14,7 @@ use runyard_store::store::Filter;
 use runyard_wire::{CancelAnswer, CancelFilter, CancelManyAnswer, CancelRequest, Id, TaskState};
 
 use super::extract::{BatchPath, Body, OptionalBody, TaskPath};
-use super::tasks::{may_act, not_found, task_doc, unexpected};
+use super::tasks::{not_found, own_doc, unexpected};
 use crate::access::Caller;
 use crate::app::App;
 use crate::problem::{Error, Invalid};
@@ -25,7 +25,7 @@ const CHUNK: usize = 500;
 const REASON_BYTES_MAX: usize = 1024;
 
 /// Cancel a task.
-#[utoipa::path(post, path = "/v1/tasks/{id}/cancel", tag = "tasks", params(("id" = Id, Path)), request_body = CancelRequest,
+#[utoipa::path(post, path = "/v1/tasks/{id}/cancel", tag = "tasks", params(("id" = Id, Path)), request_body = Option<CancelRequest>,
     responses((status = 200, description = "It has ended", body = CancelAnswer),
               (status = 202, description = "It is being stopped; its end will be `cancelled`", body = CancelAnswer)))]
 pub async fn by_post(
@@ -62,15 +62,13 @@ pub async fn by_filter(
     if is_empty {
         return Err(Invalid::new("", "give at least one of agent, state, lane, kind, batch, session").into());
     }
-    if caller.agents.is_some() {
-        let agent = request.agent.as_deref().unwrap_or("");
-        if !caller.may_act_for(agent) {
-            return Err(Error::ForeignAgent(agent.to_owned()));
-        }
+    let agent = request.agent.as_deref();
+    if !agent.map_or(!caller.agents.is_bound(), |agent| caller.may_act_for(agent)) {
+        return Err(Error::ForeignAgent(agent.unwrap_or("*").to_owned()));
     }
     let filter = Filter {
         phases: live_phases(&request.state)?,
-        agent: request.agent.as_deref().map(Name::new),
+        agent: agent.map(Name::new),
         lane: request.lane.as_deref().map(Name::new),
         kind: request.kind.as_deref().map(Name::new),
         batch: request.batch.map(|id| runyard_core::ids::BatchId(id.0)),
@@ -81,7 +79,7 @@ pub async fn by_filter(
 }
 
 /// Cancel every live task of a batch.
-#[utoipa::path(post, path = "/v1/batches/{id}/cancel", tag = "batches", params(("id" = Id, Path)), request_body = CancelRequest,
+#[utoipa::path(post, path = "/v1/batches/{id}/cancel", tag = "batches", params(("id" = Id, Path)), request_body = Option<CancelRequest>,
     responses((status = 200, description = "How many", body = CancelManyAnswer)))]
 pub async fn of_batch(
     State(app): State<Arc<App>>,
@@ -89,7 +87,7 @@ pub async fn of_batch(
     BatchPath(id): BatchPath,
     OptionalBody(request): OptionalBody<CancelRequest>,
 ) -> Result<Json<CancelManyAnswer>, Error> {
-    if caller.agents.is_some() {
+    if caller.agents.is_bound() {
         // A batch may hold tasks of several agents; a key that is bound to some cancels its own one by one, by filter.
         return Err(Error::ForeignAgent("*".to_owned()));
     }
@@ -106,8 +104,8 @@ async fn cancel_one(
     id: TaskId,
     reason: Text,
 ) -> Result<(StatusCode, Json<CancelAnswer>), Error> {
-    if caller.agents.is_some() {
-        may_act(caller, &task_doc(app, id).await?)?;
+    if caller.agents.is_bound() {
+        own_doc(app, caller, id).await?;
     }
     let (status, state) = match ask(app, id, reason.clone()).await? {
         event::CancelAnswer::Ended => (StatusCode::OK, TaskState::Cancelled),

@@ -3,14 +3,18 @@
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use runyard_core::event::{Admit, Event};
 use runyard_wire::{BackupRequest, BackupView, DrainRequest, DrainView};
 
+use serde_json::json;
+
 use super::extract::Body;
 use super::settings::{plus, shown};
+use crate::access::Caller;
 use crate::app::App;
+use crate::audit::Entry;
 use crate::handle::Readiness;
 use crate::problem::{Error, Invalid};
 
@@ -24,7 +28,12 @@ pub async fn show(State(app): State<Arc<App>>) -> Result<Json<DrainView>, Error>
 /// Accept and start nothing new while it is on; what runs goes on to its end, what is queued stays.
 #[utoipa::path(post, path = "/v1/drain", tag = "operation", request_body = DrainRequest,
     responses((status = 200, description = "How far it is", body = DrainView)))]
-pub async fn set(State(app): State<Arc<App>>, body: Body<DrainRequest>) -> Result<Json<DrainView>, Error> {
+pub async fn set(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    body: Body<DrainRequest>,
+) -> Result<Json<DrainView>, Error> {
+    let before = app.handle.is_draining();
     let admit = if body.value.on { Admit::Draining } else { Admit::Open };
     if *app.handle.readiness().borrow() == Readiness::Stopping {
         return Err(crate::handle::Unavailable::Stopped.into());
@@ -32,18 +41,25 @@ pub async fn set(State(app): State<Arc<App>>, body: Body<DrainRequest>) -> Resul
     app.handle.ask(|ticket| Event::Admit { admit, ticket: Some(ticket) }).await?;
     app.handle.set_draining(body.value.on);
     tracing::info!(target: "runyard::server", draining = body.value.on, "drain");
+    let entry = Entry::new("drain.set").before(json!({ "on": before })).after(json!({ "on": body.value.on }));
+    app.audit.record(&caller.actor, entry).await;
     drain_view(&app).await.map(Json)
 }
 
 /// Write a consistent copy of the store to a file on the server's machine, while it goes on.
 #[utoipa::path(post, path = "/v1/backup", tag = "operation", request_body = BackupRequest,
     responses((status = 200, description = "Where it is", body = BackupView)))]
-pub async fn backup(State(app): State<Arc<App>>, body: Body<BackupRequest>) -> Result<Json<BackupView>, Error> {
+pub async fn backup(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    body: Body<BackupRequest>,
+) -> Result<Json<BackupView>, Error> {
     let path = backup_path(&app.data_dir, &body.value.path)?;
     let to = path.clone();
     app.read(move |reader| reader.backup(&to)).await?;
     let bytes = std::fs::metadata(&path).map_or(0, |file| file.len());
     tracing::info!(target: "runyard::server", path = %path.display(), bytes, "backup written");
+    app.audit.record(&caller.actor, Entry::new("backup.written").of(path.display().to_string())).await;
     Ok(Json(BackupView { path: path.display().to_string(), bytes }))
 }
 

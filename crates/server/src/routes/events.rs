@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Sse;
@@ -15,13 +16,15 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 use utoipa::IntoParams;
 
+use super::batches;
 use super::extract::{Params, parsed};
-use super::stream::{EventFilter, Position, Pump};
+use super::stream::{Pump, reset};
+use super::tasks::own_doc;
+use crate::access::{Binding, Caller};
 use crate::app::App;
+use crate::feed::{EventFilter, Position};
 use crate::problem::{Error, Invalid};
 
-/// Events that may wait for a slow client before it holds up its own pump.
-const AHEAD_MAX: usize = 256;
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
 /// What a client should wait before it comes back.
 const RETRY: Duration = Duration::from_secs(2);
@@ -35,8 +38,10 @@ pub struct EventParams {
     /// Events of this agent's tasks.
     agent: Option<String>,
     /// Events of this task.
+    #[param(value_type = Option<Id>)]
     task: Option<String>,
     /// Events of this batch and its tasks.
+    #[param(value_type = Option<Id>)]
     batch: Option<String>,
     /// Events of this session and its tasks.
     session: Option<String>,
@@ -58,6 +63,7 @@ impl EventParams {
             task: task.map(|id| TaskId(id.0)),
             batch: batch.map(|id| BatchId(id.0)),
             session: self.session.clone(),
+            bound_to: Binding::default(),
         })
     }
 }
@@ -69,23 +75,34 @@ impl EventParams {
     responses((status = 200, description = "A stream that does not end", content_type = "text/event-stream", body = EventView)))]
 pub async fn events(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     headers: HeaderMap,
     Params(params): Params<EventParams>,
 ) -> Result<Sse<impl Stream<Item = Result<SseEvent, Infallible>>>, Error> {
-    let filter = params.filter()?;
+    let filter = own_only(&app, &caller, params.filter()?).await?;
     let header = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let last = header.or(params.after.as_deref()).map(Position::parse).transpose()?;
+    let pass = app.stream()?;
     // Before the log is looked at: nothing committed from here on can be missed.
-    let commits = app.handle.commits();
+    let ear = app.handle.feed().listen(filter);
     let (at, is_reset) = Pump::start(&app, last).await?;
-    let (to, from) = mpsc::channel(AHEAD_MAX);
-    let mut first = SseEvent::default().retry(RETRY).comment("runyard");
-    if is_reset {
-        first = SseEvent::default().retry(RETRY).event("reset").data(r#"{"type":"reset"}"#);
-    }
-    tokio::spawn(Pump { app, filter, to, at }.run(commits));
-    let events = stream::once(async { first }).chain(channel(from)).map(Ok);
+    let first = if is_reset { reset() } else { SseEvent::default().comment("runyard") }.retry(RETRY);
+    let events = stream::once(async { first }).chain(Pump::new(app, ear, at, pass).stream()).map(Ok);
     Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT)))
+}
+
+/// A key that is bound to agents may name what is theirs, and gets nothing else if it names nothing.
+async fn own_only(app: &App, caller: &Caller, filter: EventFilter) -> Result<EventFilter, Error> {
+    if let Some(agent) = filter.agent.as_deref().filter(|agent| !caller.may_act_for(agent)) {
+        return Err(Error::ForeignAgent(agent.to_owned()));
+    }
+    if let Some(task) = filter.task.filter(|_| caller.agents.is_bound()) {
+        own_doc(app, caller, task).await?;
+    }
+    if let Some(batch) = filter.batch {
+        batches::may_see(app, caller, batch).await?;
+    }
+    Ok(EventFilter { bound_to: caller.agents.clone(), ..filter })
 }
 
 /// Ends when the sender is dropped.

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
+use std::time::Duration;
 
 use axum::body::{Bytes, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
@@ -57,12 +58,24 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalB
     }
 }
 
+/// How long the body of this request may take, put into it by the guard.
+#[derive(Clone, Copy)]
+pub struct BodyTime(pub Duration);
+
+const BODY_TIME: Duration = Duration::from_secs(60);
+
+pub fn body_time(request: &Request) -> Duration {
+    request.extensions().get().map_or(BODY_TIME, |BodyTime(time)| *time)
+}
+
 async fn body_bytes(request: Request, max: usize) -> Result<Bytes, Error> {
     let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     if declared.and_then(|text| text.parse::<u64>().ok()).is_some_and(|bytes| bytes > max as u64) {
         return Err(Error::TooLarge(max));
     }
-    to_bytes(request.into_body(), max).await.map_err(|error| {
+    let time = body_time(&request);
+    let read = tokio::time::timeout(time, to_bytes(request.into_body(), max)).await;
+    read.map_err(|_| Error::SlowBody(time))?.map_err(|error| {
         let too_large =
             std::error::Error::source(&error).is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>());
         if too_large { Error::TooLarge(max) } else { Error::BrokenBody }
@@ -102,6 +115,7 @@ fn query_error(message: &str) -> Invalid {
 pub struct TaskPath(pub TaskId);
 pub struct BatchPath(pub BatchId);
 pub struct KeyPath(pub Id);
+pub struct NumberPath(pub u64);
 pub struct NamePath(pub Name);
 pub struct SessionPath(pub Name);
 
@@ -126,6 +140,15 @@ impl<S: Send + Sync> FromRequestParts<S> for KeyPath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
         id_of(parts, state).await.map(KeyPath)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for NumberPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        let text = path_text(parts, state).await?;
+        Ok(NumberPath(parsed("id", &text)?))
     }
 }
 
@@ -158,7 +181,7 @@ async fn path_text<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<Strin
 }
 
 const PAGE_DEFAULT: usize = 100;
-const PAGE_MAX: usize = 1000;
+pub const PAGE_MAX: usize = 1000;
 
 pub fn page_limit(asked: Option<usize>) -> Result<usize, Invalid> {
     let limit = asked.unwrap_or(PAGE_DEFAULT);
@@ -170,8 +193,10 @@ pub fn page_limit(asked: Option<usize>) -> Result<usize, Invalid> {
 
 /// Where the page before ended.
 pub fn cursor(asked: Option<&str>) -> Result<Option<u64>, Invalid> {
-    let after = asked.map(|cursor| cursor.parse::<u64>()).transpose();
-    after.map_err(|_| Invalid::new("cursor", "is not one that this server gave"))
+    let bad = || Invalid::new("cursor", "is not one that this server gave");
+    // A sign is none of ours either.
+    let digits = |cursor: &&str| cursor.bytes().all(|byte| byte.is_ascii_digit());
+    asked.map(|cursor| Some(cursor).filter(digits).and_then(|cursor| cursor.parse().ok()).ok_or_else(bad)).transpose()
 }
 
 pub fn parsed<T: FromStr<Err: Display>>(field: &str, text: &str) -> Result<T, Invalid> {

@@ -2,14 +2,17 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderName, HeaderValue, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use crate::access::{Caller, Need, hosts, needed};
+use super::extract::BodyTime;
+use crate::access::{Caller, Need, Reach, hosts, needed};
 use crate::app::App;
+use crate::edge::{self, Peer};
 use crate::problem::Error;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
@@ -17,7 +20,9 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let method = request.method().clone();
-    let request_id = request.headers().get(&REQUEST_ID).cloned();
+    let request_id = edge::request_id(request.headers().get(&REQUEST_ID));
+    let body_ms = app.config.current().config.server.limits.body_ms;
+    request.extensions_mut().insert(BodyTime(Duration::from_millis(body_ms)));
     let mut response = match admit(&app, &request) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
@@ -26,22 +31,52 @@ pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next
         Err(error) => error.into_response(),
     };
     app.metrics.observe_request(&method, response.status());
-    if let Some(id) = request_id {
-        response.headers_mut().insert(REQUEST_ID, id);
-    }
+    response.headers_mut().insert(REQUEST_ID, request_id);
+    edge::secure(response.headers_mut());
     response
 }
 
 fn admit(app: &App, request: &Request) -> Result<Caller, Error> {
     check_host(app, request)?;
-    match needed(request.method(), request.uri().path()) {
+    let config = app.config.current();
+    let server = &config.config.server;
+    check_url(request, server.limits.url_bytes)?;
+    let path = request.uri().path();
+    let address = request
+        .extensions()
+        .get()
+        .map(|Peer(peer)| edge::client_address(*peer, request.headers(), &server.trusted_proxies));
+    // Probes go on whatever else comes from where they come from.
+    if let Some(address) = address.filter(|_| !matches!(path, "/healthz" | "/readyz")) {
+        limited(app, app.rates.address(address, &server.rate_limit))?;
+    }
+    match needed(request.method(), path) {
         // Whoever needs no key has no rights either.
-        Need::Open => Ok(Caller { scopes: Default::default(), agents: None }),
-        Need::Scope(scope) => {
-            let caller = app.keys.caller(presented(request))?;
-            if caller.scopes.allow(scope) { Ok(caller) } else { Err(Error::MissingScope(scope)) }
+        Need::Open => Ok(Caller::default()),
+        Need::Scope(scope, reach) => {
+            let mut caller = app.keys.caller(presented(request))?;
+            caller.actor.address = address;
+            if let Some(key) = &caller.actor.key {
+                limited(app, app.rates.key(&key.id, &server.rate_limit))?;
+            }
+            if !caller.scopes.allow(scope) {
+                return Err(Error::MissingScope(scope));
+            }
+            if reach == Reach::All && caller.agents.is_bound() {
+                return Err(Error::ForeignAgent("*".to_owned()));
+            }
+            Ok(caller)
         }
     }
+}
+
+fn limited(app: &App, asked: Result<(), Error>) -> Result<(), Error> {
+    asked.inspect_err(|_| app.metrics.request_limited())
+}
+
+fn check_url(request: &Request, limit: u32) -> Result<(), Error> {
+    let length = request.uri().path_and_query().map_or(0, |url| url.as_str().len());
+    if length <= limit as usize { Ok(()) } else { Err(Error::UrlTooLong(limit)) }
 }
 
 fn check_host(app: &App, request: &Request) -> Result<(), Error> {

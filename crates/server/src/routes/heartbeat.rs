@@ -12,14 +12,14 @@ use runyard_wire::{HeartbeatRequest, Id};
 use runyard_worker::Progress;
 
 use super::extract::{OptionalBody, TaskPath};
-use super::tasks::{may_act, not_found, task_doc, unexpected};
+use super::tasks::{not_found, own_doc, unexpected};
 use crate::access::Caller;
 use crate::app::App;
 use crate::problem::{Error, Invalid};
 
 /// Tell that a running task is alive, which counts for its `stallMs`, and how far it is.
 #[utoipa::path(post, path = "/v1/tasks/{id}/heartbeat", tag = "tasks", params(("id" = Id, Path)),
-    request_body = HeartbeatRequest,
+    request_body = Option<HeartbeatRequest>,
     responses((status = 204, description = "Noted"),
               (status = 409, description = "It does not run, or is being stopped", content_type = "application/problem+json",
                body = runyard_wire::Problem)))]
@@ -30,8 +30,8 @@ pub async fn heartbeat(
     OptionalBody(request): OptionalBody<HeartbeatRequest>,
 ) -> Result<StatusCode, Error> {
     let progress = progress_of(request)?;
-    if caller.agents.is_some() {
-        may_act(&caller, &task_doc(&app, id).await?)?;
+    if caller.agents.is_bound() {
+        own_doc(&app, &caller, id).await?;
     }
     note(&app, id).await?;
     if let Some(progress) = progress {

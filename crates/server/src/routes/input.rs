@@ -18,10 +18,11 @@ use runyard_wire::{
 };
 
 use super::extract::{Body, TaskPath};
-use super::tasks::{Submitted, copy_of, key_header, submit, task_doc, whole_payload};
+use super::tasks::{Submitted, copy_of, key_header, own_doc, submit, whole_payload};
 use crate::access::Caller;
 use crate::app::App;
 use crate::clock;
+use crate::edge::traceparent;
 use crate::intake::{self, Intake, Prepared, Resolved};
 use crate::problem::Error;
 use crate::view;
@@ -41,12 +42,12 @@ pub async fn input(
     body: Body<InputRequest>,
 ) -> Result<Response, Error> {
     let key = intake::key_of(key_header(&headers)?, None)?;
-    let doc = task_doc(&app, id).await?;
+    let doc = own_doc(&app, &caller, id).await?;
     if doc.task.phase().is_terminal() {
         return Err(Error::Terminal(doc.task.phase()));
     }
     let key = key.map(|key| intake::idempotency(&doc.agent, &key, &hashed(id, &body.bytes)));
-    let prepared = follow_up(&app, &caller, &doc, &body.value.text).await?;
+    let prepared = follow_up(&app, &caller, &doc, &body.value.text, traceparent(&headers)).await?;
     Ok(accepted(submit(&app, prepared, key).await?))
 }
 
@@ -55,9 +56,10 @@ pub async fn input(
     responses((status = 200, description = "All of them, in the order they came", body = ListPage<MessageView>)))]
 pub async fn messages(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     TaskPath(id): TaskPath,
 ) -> Result<Json<ListPage<MessageView>>, Error> {
-    task_doc(&app, id).await?;
+    own_doc(&app, &caller, id).await?;
     let messages = app.read(move |reader| reader.messages(id)).await?;
     let items = messages.into_iter().map(message_view).collect::<Result<_, _>>()?;
     Ok(Json(ListPage { items, next_cursor: None }))
@@ -65,7 +67,13 @@ pub async fn messages(
 
 /// What the target was asked for, asked for again with this text. In its session it is the next in line; without one it
 /// waits for the target's end, however that comes.
-async fn follow_up(app: &App, caller: &Caller, doc: &TaskDoc, text: &str) -> Result<Prepared, Error> {
+async fn follow_up(
+    app: &App,
+    caller: &Caller,
+    doc: &TaskDoc,
+    text: &str,
+    traceparent: Option<&str>,
+) -> Result<Prepared, Error> {
     let (target, now_ms) = (doc.task.id, clock::wall_ms());
     let stored = view::stored_spec(doc)?;
     let payload = whole_payload(app, doc, stored.payload.clone()).await?;
@@ -78,7 +86,8 @@ async fn follow_up(app: &App, caller: &Caller, doc: &TaskDoc, text: &str) -> Res
         ..copy_of(doc, stored, now_ms)
     };
     let config = app.config.current();
-    let intake = Intake { config: &config.config, caller, uploads: &app.worker.places().uploads(), now_ms };
+    let uploads = &app.worker.places().uploads();
+    let intake = Intake { config: &config.config, caller, uploads, now_ms, vault: Some(&*app.vault), traceparent };
     let resolved = Resolved { id: TaskId(clock::new_id()), depends_on, retry_of: None };
     let mut prepared = intake::prepare(&intake, request, resolved)?;
     if let Some(member) = &mut prepared.new.session {

@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::{Extension, Json};
 use runyard_wire::{Id, KeyCreated, KeyRequest, KeyView, ListPage, Scope as WireScope, Timestamp};
 
+use serde_json::Value;
+
 use super::extract::{Body, KeyPath};
-use crate::access::{Key, NewKey, Scope};
+use crate::access::{Caller, Key, NewKey, Scope};
 use crate::app::App;
+use crate::audit::Entry;
 use crate::clock;
 use crate::config::{NAME_RULE, name_is_valid};
 use crate::problem::{Error, Invalid};
@@ -29,10 +32,12 @@ pub async fn list(State(app): State<Arc<App>>) -> Json<ListPage<KeyView>> {
     responses((status = 201, description = "The key with its secret", body = KeyCreated)))]
 pub async fn create(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     body: Body<KeyRequest>,
 ) -> Result<(StatusCode, Json<KeyCreated>), Error> {
     let new = new_key(body.value)?;
-    let (key, text) = app.change_keys(|ring| ring.add(new)).await?;
+    let entry = |(key, _): &(Key, String)| Entry::new("key.created").of(&key.id).after(told(key));
+    let (key, text) = app.change_keys(&caller.actor, |ring| ring.add(new), entry).await?;
     tracing::info!(target: "runyard::access", key = %key.id, name = %key.name, "key created");
     Ok((StatusCode::CREATED, Json(KeyCreated { key: text, view: key_view(&key) })))
 }
@@ -40,10 +45,20 @@ pub async fn create(
 /// Revoke a key, at once.
 #[utoipa::path(delete, path = "/v1/keys/{id}", tag = "keys", params(("id" = Id, Path)),
     responses((status = 204, description = "It is gone")))]
-pub async fn revoke(State(app): State<Arc<App>>, KeyPath(id): KeyPath) -> Result<StatusCode, Error> {
-    let key = app.change_keys(move |ring| ring.remove(&id.to_string())).await?;
+pub async fn revoke(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    KeyPath(id): KeyPath,
+) -> Result<StatusCode, Error> {
+    let entry = |key: &Key| Entry::new("key.revoked").of(&key.id).before(told(key));
+    let key = app.change_keys(&caller.actor, move |ring| ring.remove(&id.to_string()), entry).await?;
     tracing::info!(target: "runyard::access", key = %key.id, name = %key.name, "key revoked");
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// What the audit log says of a key.
+fn told(key: &Key) -> Value {
+    serde_json::to_value(key_view(key)).expect("a view is plain data")
 }
 
 fn new_key(request: KeyRequest) -> Result<NewKey, Invalid> {
@@ -54,6 +69,9 @@ fn new_key(request: KeyRequest) -> Result<NewKey, Invalid> {
         return Err(Invalid::new("scopes", "at least one of read, submit, exec, admin"));
     }
     let agents = request.agents.as_deref().unwrap_or(&[]);
+    if request.agents.is_some() && request.scopes.contains(&WireScope::Admin) {
+        return Err(Invalid::new("agents", "a key with scope admin cannot be bound: it could make itself another one"));
+    }
     if request.agents.is_some() && !(1..=AGENTS_MAX).contains(&agents.len()) {
         return Err(Invalid::new("agents", format!("1 to {AGENTS_MAX} agents, or leave it out for all")));
     }
@@ -89,5 +107,6 @@ fn key_view(key: &Key) -> KeyView {
         scopes: scopes.collect(),
         agents: key.agents.clone(),
         created_at: Timestamp(key.created_at_ms),
+        last_used_at: key.last_used.at_ms().map(Timestamp),
     }
 }

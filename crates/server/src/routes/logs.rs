@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
@@ -18,12 +19,15 @@ use utoipa::IntoParams;
 
 use super::events::{HEARTBEAT, channel};
 use super::extract::{Params, TaskPath};
-use super::tasks::task_doc;
+use super::tasks::{own_doc, task_doc};
+use crate::access::Caller;
 use crate::app::App;
+use crate::edge::StreamPass;
 use crate::problem::{Error, Invalid};
 
 const READ_BYTES: usize = 256 * 1024;
-const AHEAD_MAX: usize = 64;
+/// A chunk is as large as what is read, so a client that does not read holds two of them: one here, one on its way.
+const AHEAD_MAX: usize = 1;
 
 #[derive(Deserialize, IntoParams, Default)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -42,11 +46,12 @@ pub struct LogParams {
     responses((status = 200, description = "Its output", content((String = "text/plain"), (LogLine = "text/event-stream")))))]
 pub async fn logs(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     TaskPath(id): TaskPath,
     headers: HeaderMap,
     Params(params): Params<LogParams>,
 ) -> Result<Response, Error> {
-    let doc = task_doc(&app, id).await?;
+    let doc = own_doc(&app, &caller, id).await?;
     let header = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let after = header.or(params.after.as_deref()).map(Place::parse).transpose()?;
     let first = Place { attempt: params.attempt.unwrap_or(1), offset: 0 };
@@ -54,8 +59,9 @@ pub async fn logs(
     if params.attempt.is_some_and(|attempt| attempt == 0 || attempt > doc.task.attempt.max(1)) {
         return Err(Error::NotFound { what: "attempt", id: params.attempt.unwrap_or(0).to_string() });
     }
+    let pass = app.stream()?;
     let (to, from) = mpsc::channel(AHEAD_MAX);
-    let tail = Tail { app, task: id, only: params.attempt, at, follow: params.follow, to };
+    let tail = Tail { _pass: pass, app, task: id, only: params.attempt, at, follow: params.follow, to };
     tokio::spawn(tail.run());
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     if accept.contains("text/event-stream") {
@@ -130,6 +136,7 @@ fn log_line(line: Line, attempt: u32) -> LogLine {
 
 /// Reads the logs of a task's attempts one after the other.
 struct Tail {
+    _pass: StreamPass,
     app: Arc<App>,
     task: TaskId,
     only: Option<u32>,
@@ -150,8 +157,10 @@ impl Tail {
             let follow = app.worker.follow_log(self.task).filter(|follow| follow.attempt == self.at.attempt);
             let seen = follow.as_ref().map_or(0, |follow| *follow.bytes.borrow());
             let Ok(doc) = task_doc(&app, self.task).await else { return };
-            let attempt = doc.task.attempt;
-            let attempt_ended = self.at.attempt < attempt || !doc.task.phase().is_held();
+            let (attempt, phase) = (doc.task.attempt, doc.task.phase());
+            // With its payload it may be a megabyte, and this may wait for long.
+            drop(doc);
+            let attempt_ended = self.at.attempt < attempt || !phase.is_held();
             if self.read_rest().await.is_err() {
                 return;
             }
@@ -159,8 +168,7 @@ impl Tail {
                 self.at = Place { attempt: self.at.attempt + 1, offset: 0 };
                 continue;
             }
-            let over =
-                doc.task.phase().is_terminal() || (self.only.is_some() && attempt_ended && attempt >= self.at.attempt);
+            let over = phase.is_terminal() || (self.only.is_some() && attempt_ended && attempt >= self.at.attempt);
             if over || !self.follow {
                 return;
             }

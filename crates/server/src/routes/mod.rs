@@ -2,6 +2,7 @@
 
 mod apart;
 mod artifacts;
+mod audit;
 mod batches;
 mod cancel;
 mod config;
@@ -16,6 +17,7 @@ mod keys;
 mod logs;
 mod openapi;
 mod parents;
+mod secrets;
 mod sessions;
 mod settings;
 mod stats;
@@ -23,7 +25,9 @@ mod stream;
 mod tasks;
 mod uploads;
 mod wait;
+mod webhooks;
 
+pub use batches::batch_view;
 pub use openapi::openapi_json;
 
 use std::sync::Arc;
@@ -77,13 +81,21 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(settings::lanes))
         .routes(routes!(settings::put_lane))
         .routes(routes!(stats::stats))
+        .routes(routes!(webhooks::list))
+        .routes(routes!(webhooks::show))
+        .routes(routes!(webhooks::replay))
+        .routes(routes!(webhooks::secret))
+        .routes(routes!(webhooks::rotate))
         .routes(routes!(config::show, config::patch))
         .routes(routes!(config::schema))
         .routes(routes!(events::events))
         .routes(routes!(drain::show, drain::set))
         .routes(routes!(keys::list, keys::create))
         .routes(routes!(keys::revoke))
+        .routes(routes!(secrets::list))
+        .routes(routes!(secrets::put, secrets::remove))
         .routes(routes!(drain::backup))
+        .routes(routes!(audit::audit))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))
         .routes(routes!(health::version))

@@ -1,16 +1,19 @@
 //! `/openapi.json`, generated from the handlers and the wire types.
 
+mod bounds;
+mod links;
+mod problems;
+
 use std::sync::OnceLock;
 
-use axum::http::{HeaderName, header};
-use runyard_wire::{PROBLEM_CONTENT_TYPE, Problem};
+use axum::http::{HeaderName, Method, header};
+use runyard_wire::Problem;
 use utoipa::openapi::path::{Operation, PathItem};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{
-    Components, ContentBuilder, InfoBuilder, License, OpenApi, OpenApiBuilder, RefOr, ResponseBuilder,
-    SecurityRequirement,
-};
+use utoipa::openapi::{Components, InfoBuilder, License, OpenApi, OpenApiBuilder, SecurityRequirement};
 use utoipa::{PartialSchema, ToSchema};
+
+use crate::access::{Need, needed};
 
 /// This document.
 #[utoipa::path(get, path = "/openapi.json", tag = "health", responses((status = 200, description = "OpenAPI 3.1", body = Object)))]
@@ -23,9 +26,13 @@ pub fn openapi_json() -> &'static str {
     static TEXT: OnceLock<String> = OnceLock::new();
     TEXT.get_or_init(|| {
         let mut api = super::api().into_openapi();
-        add_problems(&mut api);
         name_plainly(&mut api);
-        api.to_json().expect("the document is plain data")
+        open_health(&mut api);
+        let mut document = serde_json::to_value(api).expect("the document is plain data");
+        problems::add(&mut document);
+        bounds::add(&mut document);
+        links::add(&mut document);
+        document.to_string()
     })
 }
 
@@ -50,20 +57,18 @@ const BEARER: &str = "bearer";
 const HEADER: &str = "apiKey";
 const NO_SCOPES: [&str; 0] = [];
 
-/// Every operation may answer with a problem; said once here instead of at each of them.
-fn add_problems(api: &mut OpenApi) {
-    let problem = RefOr::Ref(utoipa::openapi::Ref::from_schema_name(Problem::name()));
-    let content = ContentBuilder::new().schema(Some(problem)).build();
-    let response = ResponseBuilder::new().description("What went wrong").content(PROBLEM_CONTENT_TYPE, content).build();
-    for operation in api.paths.paths.values_mut().flat_map(operations) {
-        operation.responses.responses.entry("default".to_owned()).or_insert_with(|| RefOr::T(response.clone()));
-    }
-}
-
 /// The router writes a rest of a path as `{*path}`, the document as `{path}`.
 fn name_plainly(api: &mut OpenApi) {
     let paths = std::mem::take(&mut api.paths.paths);
     api.paths.paths = paths.into_iter().map(|(path, item)| (path.replace("{*", "{"), item)).collect();
+}
+
+/// A key is asked for everywhere but where none is needed.
+fn open_health(api: &mut OpenApi) {
+    let is_open = |path: &str| needed(&Method::GET, path) == Need::Open;
+    for (_, item) in api.paths.paths.iter_mut().filter(|(path, _)| is_open(path)) {
+        operations(item).for_each(|operation| operation.security = Some(Vec::new()));
+    }
 }
 
 fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
@@ -103,12 +108,29 @@ mod tests {
             ("/readyz", "get"),
         ] {
             let operation = &api["paths"][path][method];
-            assert!(operation["responses"]["default"].is_object(), "{method} {path}");
+            assert!(operation["responses"]["500"].is_object(), "{method} {path}");
         }
         assert!(api["components"]["schemas"]["TaskRequest"]["properties"]["dependsOn"].is_object());
         assert!(api["components"]["schemas"]["Problem"].is_object());
         assert_eq!(api["components"]["securitySchemes"]["bearer"]["scheme"], "bearer");
         assert_eq!(api["info"]["title"], "Runyard");
+        assert_eq!(api["paths"]["/healthz"]["get"]["security"], serde_json::json!([]));
+        assert!(api["paths"]["/v1/tasks"]["get"]["security"].is_null(), "what holds for all");
+    }
+
+    #[test]
+    fn operations_have_names_of_their_own_and_links_lead_to_them() {
+        let api: Value = serde_json::from_str(openapi_json()).expect("JSON");
+        let items = api["paths"].as_object().expect("paths").values();
+        let ids: Vec<_> = items.flat_map(|item| item.as_object().expect("operations").values()).collect();
+        let ids: Vec<_> = ids.iter().map(|operation| operation["operationId"].as_str().expect("a name")).collect();
+        let unique: std::collections::BTreeSet<_> = ids.iter().collect();
+        assert_eq!(unique.len(), ids.len(), "{ids:?}");
+        let links = &api["paths"]["/v1/tasks"]["post"]["responses"]["201"]["links"];
+        assert_eq!(links["get_tasks_id_explain"]["parameters"]["id"], "$response.body#/id");
+        for name in links.as_object().expect("links").keys() {
+            assert!(unique.contains(&name.as_str()), "{name}");
+        }
     }
 
     #[test]

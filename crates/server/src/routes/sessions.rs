@@ -12,12 +12,14 @@ use runyard_wire::{
     Id, ListPage, SessionContext, SessionSettings, SessionStopAllAnswer, SessionStopAnswer, SessionView,
 };
 use serde::Deserialize;
+use serde_json::Value;
 use utoipa::IntoParams;
 
 use super::extract::{Body, Params, SessionPath, cursor, page_limit};
 use super::tasks::unexpected;
 use crate::access::Caller;
 use crate::app::App;
+use crate::audit::Entry;
 use crate::config::to_core_sessions;
 use crate::intake;
 use crate::problem::{Error, Invalid};
@@ -42,22 +44,33 @@ pub struct SessionParams {
     responses((status = 200, description = "One page", body = ListPage<SessionView>)))]
 pub async fn list(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     Params(params): Params<SessionParams>,
 ) -> Result<Json<ListPage<SessionView>>, Error> {
     let limit = page_limit(params.limit)?;
     let after = cursor(params.cursor.as_deref())?.map(SessionId);
-    let prefix = params.prefix.as_deref().filter(|prefix| !prefix.is_empty()).map(Name::new);
+    let prefix = params.prefix.as_deref().filter(|prefix| !prefix.is_empty()).or(caller.agents.only()).map(Name::new);
     let filter = SessionFilter { prefix, busy: params.busy.unwrap_or(false) };
     let page = app.read(move |reader| reader.sessions(&filter, after, limit)).await?;
     let config = to_core_sessions(&app.config.current().config.sessions);
-    let items = page.items.iter().map(|session| view::session_view(session, &config)).collect();
+    let items = page
+        .items
+        .iter()
+        .filter(|session| caller.agents.allows_session(&session.key))
+        .map(|session| view::session_view(session, &config))
+        .collect();
     Ok(Json(ListPage { items, next_cursor: page.next.map(|id| id.0.to_string()) }))
 }
 
 /// Show a session.
 #[utoipa::path(get, path = "/v1/sessions/{key}", tag = "sessions", params(("key" = String, Path)),
     responses((status = 200, description = "The session", body = SessionView)))]
-pub async fn show(State(app): State<Arc<App>>, SessionPath(key): SessionPath) -> Result<Json<SessionView>, Error> {
+pub async fn show(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    SessionPath(key): SessionPath,
+) -> Result<Json<SessionView>, Error> {
+    may_use(&caller, &key)?;
     let wanted = key.clone();
     let session = app.read(move |reader| reader.session(&wanted)).await?;
     let session = session.ok_or_else(|| Error::NotFound { what: "session", id: key.to_string() })?;
@@ -75,7 +88,17 @@ pub async fn put(
     body: Body<SessionSettings>,
 ) -> Result<Json<SessionView>, Error> {
     let settings = intake::session_settings(&body.value)?;
-    row(&app, ask(&app, &caller, key, SessionAct::Set(settings)).await?)
+    may_use(&caller, &key)?;
+    let known = key.clone();
+    let before = app.read(move |reader| reader.session(&known)).await?;
+    let entry = Entry::new("session.set").of(&*key).after(told(&body.value));
+    let answer = ask(&app, &caller, key, SessionAct::Set(settings)).await?;
+    let entry = match before {
+        Some(session) => entry.before(told(&shown(&app, &session).settings)),
+        None => entry,
+    };
+    app.audit.record(&caller.actor, entry).await;
+    row(&app, answer)
 }
 
 /// Say how full the context of a session's model is. Near its end the session runs one task at a time.
@@ -132,14 +155,20 @@ pub async fn reset(
 }
 
 async fn ask(app: &App, caller: &Caller, key: Name, act: SessionAct) -> Result<SessionAnswer, Error> {
-    if caller.agents.is_some() {
-        // As a batch, a session may hold tasks of several agents; a key that is bound to some cancels its own by filter.
-        return Err(Error::ForeignAgent("*".to_owned()));
-    }
+    may_use(caller, &key)?;
     match app.handle.ask(|ticket| Event::Session { ticket, key, act }).await? {
         Answer::Session(answer) => Ok(answer),
         _ => Err(unexpected()),
     }
+}
+
+fn told(settings: &SessionSettings) -> Value {
+    serde_json::to_value(settings).expect("settings are plain data")
+}
+
+/// A session that is named after an agent is its own, whoever else sent messages to it.
+fn may_use(caller: &Caller, key: &str) -> Result<(), Error> {
+    if caller.agents.allows_session(key) { Ok(()) } else { Err(Error::ForeignSession(key.to_owned())) }
 }
 
 fn row(app: &App, answer: SessionAnswer) -> Result<Json<SessionView>, Error> {

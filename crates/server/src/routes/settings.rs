@@ -3,27 +3,32 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use runyard_core::write::{CountDelta, CountKey};
 use runyard_wire::{AgentPut, AgentView, Counts, LanePut, LaneView, ListPage, Priority};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::extract::{Body, NamePath};
+use crate::access::Caller;
 use crate::app::App;
+use crate::audit::Entry;
 use crate::config;
 use crate::problem::{Error, Invalid};
 
 /// Agents that have tasks or settings.
 #[utoipa::path(get, path = "/v1/agents", tag = "agents and lanes",
     responses((status = 200, description = "All of them, by name", body = ListPage<AgentView>)))]
-pub async fn agents(State(app): State<Arc<App>>) -> Result<Json<ListPage<AgentView>>, Error> {
+pub async fn agents(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<ListPage<AgentView>>, Error> {
     let counts = app.read(|reader| reader.counts()).await?;
     let by_agent = sums(&counts, |key| &key.agent);
     let config = app.config.current();
-    let names: BTreeSet<&str> =
-        by_agent.keys().copied().chain(config.config.agents.keys().map(String::as_str)).collect();
+    let names = by_agent.keys().copied().chain(config.config.agents.keys().map(String::as_str));
+    let names: BTreeSet<&str> = names.filter(|name| caller.may_act_for(name)).collect();
     let view = |name| agent_view(name, by_agent.get(name).copied().unwrap_or_default(), &config.config);
     Ok(Json(ListPage { items: names.into_iter().map(view).collect(), next_cursor: None }))
 }
@@ -33,10 +38,12 @@ pub async fn agents(State(app): State<Arc<App>>) -> Result<Json<ListPage<AgentVi
     responses((status = 200, description = "The agent as it is now", body = AgentView)))]
 pub async fn put_agent(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     NamePath(name): NamePath,
     body: Body<AgentPut>,
 ) -> Result<Json<AgentView>, Error> {
-    app.patch_config(patch_of("agents", &name, &body.value)).await?;
+    let entry = Entry::new("agent.set").of(&*name);
+    app.patch_config(&caller.actor, entry, patch_of("agents", &name, &body.value)).await?;
     let counts = app.read(|reader| reader.counts()).await?;
     let count = sums(&counts, |key| &key.agent).get(&*name).copied().unwrap_or_default();
     let config = app.config.current();
@@ -59,6 +66,7 @@ pub async fn lanes(State(app): State<Arc<App>>) -> Result<Json<ListPage<LaneView
     responses((status = 200, description = "The lane as it is now", body = LaneView)))]
 pub async fn put_lane(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     NamePath(name): NamePath,
     body: Body<LanePut>,
 ) -> Result<Json<LaneView>, Error> {
@@ -66,7 +74,8 @@ pub async fn put_lane(
     if is_new && body.value.limit.is_none() {
         return Err(Invalid::new("limit", format!("is needed: there is no lane `{name}` yet")).into());
     }
-    app.patch_config(patch_of("lanes", &name, &body.value)).await?;
+    let entry = Entry::new("lane.set").of(&*name);
+    app.patch_config(&caller.actor, entry, patch_of("lanes", &name, &body.value)).await?;
     let counts = app.read(|reader| reader.counts()).await?;
     let config = app.config.current();
     let by_lane = by_lane_in_force(&counts, &config.config);

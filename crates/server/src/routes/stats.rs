@@ -4,12 +4,13 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
+use axum::{Extension, Json};
 use runyard_core::write::{CountDelta, CountKey};
 use runyard_wire::{AgentMetrics, Counts, LimitsView, MetricsView, QueueView, StatsView};
 
 use super::settings::{by_lane_in_force, plus, shown, sums};
+use crate::access::Caller;
 use crate::app::App;
 use crate::config::Config;
 use crate::metrics::{AGENTS_MAX, Metrics};
@@ -20,14 +21,22 @@ const OTHER: &str = "other";
 /// What is there, what happened, and what is allowed.
 #[utoipa::path(get, path = "/v1/stats", tag = "statistics",
     responses((status = 200, description = "Queue, metrics, limits", body = StatsView)))]
-pub async fn stats(State(app): State<Arc<App>>) -> Result<Json<StatsView>, Error> {
+pub async fn stats(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+) -> Result<Json<StatsView>, Error> {
     let counts = app.read(|reader| reader.counts()).await?;
     let config = app.config.current();
-    Ok(Json(StatsView {
+    let mut view = StatsView {
         queue: queue(&counts, &config.config),
         metrics: metrics(&counts, &app.metrics),
         limits: limits(&config.config),
-    }))
+    };
+    // How busy the whole is concerns everyone; who the others are does not.
+    view.queue.agents.retain(|agent, _| caller.may_act_for(agent));
+    view.metrics.agents.retain(|agent, _| caller.may_act_for(agent));
+    view.limits.agents.retain(|agent, _| caller.may_act_for(agent));
+    Ok(Json(view))
 }
 
 fn queue(counts: &[(CountKey, CountDelta)], config: &Config) -> QueueView {

@@ -1,204 +1,111 @@
 //! The event stream: from the log up to now, then live, without gap or duplicate.
 //!
-//! The subscription to live commits begins before the log is read, so whatever is committed meanwhile is seen at least
-//! once; sequence numbers make it exactly once. A subscriber that falls behind, or that sees a gap (a tick that failed
-//! behind its commit tells nobody), reads the log again.
+//! It listens before it looks at the log, so whatever is committed meanwhile is news to it; positions make it come exactly
+//! once. It is pulled: a client that does not read holds one page of events and is otherwise only a place in the feed.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::vec;
 
 use axum::response::sse::Event as SseEvent;
-use runyard_core::event::{Happening, Subject, TaskFacts};
-use runyard_core::ids::{BatchId, TaskId};
-use tokio::sync::{broadcast, mpsc};
+use futures_util::{Stream, stream};
+use runyard_core::event::Happening;
+use runyard_worker::ProgressEvent;
 
 use crate::app::App;
 use crate::clock;
-use crate::handle::Commit;
-use crate::problem::{Error, Invalid};
+use crate::edge::StreamPass;
+use crate::feed::{Ear, PROGRESS, Position};
+use crate::problem::Error;
 use crate::view;
 
-/// Commits read from the log in one go.
-const LOG_CHUNK: usize = 256;
-pub const PROGRESS: &str = "task.progress";
-
-/// The place of one event: its commit, and its index in it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Position {
-    pub seq: u64,
-    pub index: u64,
-}
-
-impl Position {
-    pub fn parse(text: &str) -> Result<Position, Invalid> {
-        let parts = text.split_once('-').and_then(|(seq, index)| Some((seq.parse().ok()?, index.parse().ok()?)));
-        let (seq, index) = parts.ok_or_else(|| Invalid::new("Last-Event-ID", "an event id looks like 1234-0"))?;
-        Ok(Position { seq, index })
-    }
-}
-
-#[derive(Clone, Default, Debug)]
-pub struct EventFilter {
-    /// Names such as `task.completed`, or prefixes such as `task.*`; empty is all.
-    pub types: Vec<String>,
-    pub agent: Option<String>,
-    pub lane: Option<String>,
-    pub task: Option<TaskId>,
-    pub batch: Option<BatchId>,
-    pub session: Option<String>,
-}
-
-impl EventFilter {
-    pub fn matches(&self, happening: &Happening) -> bool {
-        self.matches_type(happening.kind.as_str())
-            && match &happening.subject {
-                Subject::Task(facts) => self.matches_task(facts),
-                Subject::Batch(batch) => self.is_about_batches(batch.id),
-                Subject::Session(session) => self.is_about_sessions(&session.key),
-                Subject::Worker { .. } | Subject::Config => self.is_about_all(),
-            }
-    }
-
-    fn matches_type(&self, name: &str) -> bool {
-        let is_it = |wanted: &String| match wanted.strip_suffix('*') {
-            Some(prefix) => name.starts_with(prefix),
-            None => wanted == name,
-        };
-        self.types.is_empty() || self.types.iter().any(is_it)
-    }
-
-    fn matches_task(&self, facts: &TaskFacts) -> bool {
-        self.agent.as_deref().is_none_or(|agent| *agent == *facts.agent)
-            && self.lane.as_deref().is_none_or(|lane| *lane == *facts.lane)
-            && self.task.is_none_or(|task| task == facts.task)
-            && self.batch.is_none_or(|batch| Some(batch) == facts.batch)
-            && self.session.as_deref().is_none_or(|session| Some(session) == facts.session.as_deref())
-    }
-
-    fn is_about_batches(&self, id: BatchId) -> bool {
-        self.is_about_no_task() && self.session.is_none() && self.batch.is_none_or(|batch| batch == id)
-    }
-
-    fn is_about_sessions(&self, key: &str) -> bool {
-        self.is_about_no_task() && self.batch.is_none() && self.session.as_deref().is_none_or(|session| session == key)
-    }
-
-    fn is_about_all(&self) -> bool {
-        self.is_about_no_task() && self.batch.is_none() && self.session.is_none()
-    }
-
-    fn is_about_no_task(&self) -> bool {
-        self.agent.is_none() && self.lane.is_none() && self.task.is_none()
-    }
-
-    /// Progress knows its task only.
-    fn matches_progress(&self, task: TaskId) -> bool {
-        self.matches_type(PROGRESS)
-            && self.agent.is_none()
-            && self.lane.is_none()
-            && self.batch.is_none()
-            && self.session.is_none()
-            && self.task.is_none_or(|wanted| wanted == task)
-    }
-}
-
-/// Feeds one client until it leaves or the server stops.
+/// What one client is sent, until it leaves or the server stops.
 pub struct Pump {
-    pub app: Arc<App>,
-    pub filter: EventFilter,
-    pub to: mpsc::Sender<SseEvent>,
-    /// The last event the client has, or is not interested in.
-    pub at: Position,
+    app: Arc<App>,
+    ear: Ear,
+    /// Everything up to here the client has, or is not interested in, or finds in `found`.
+    at: Position,
+    /// There may be more behind `at`.
+    is_behind: bool,
+    found: vec::IntoIter<(Position, Happening)>,
+    progress: VecDeque<ProgressEvent>,
+    _pass: StreamPass,
 }
-
-/// The client is gone.
-struct Gone;
 
 impl Pump {
+    pub fn new(app: Arc<App>, ear: Ear, at: Position, pass: StreamPass) -> Pump {
+        let (found, progress) = (Vec::new().into_iter(), VecDeque::new());
+        Pump { app, ear, at, is_behind: true, found, progress, _pass: pass }
+    }
+
     /// Where a stream begins: behind `last`, or at the end of the log. True when the client missed something for good.
     pub async fn start(app: &App, last: Option<Position>) -> Result<(Position, bool), Error> {
         let range = app.read(|reader| reader.happenings_range()).await?;
-        let end = range.map_or(Position { seq: 0, index: u64::MAX }, |(_, seq)| Position { seq, index: u64::MAX });
+        let end = Position::end_of(range.map_or(0, |(_, seq)| seq));
         let Some(last) = last else { return Ok((end, false)) };
         match range {
-            Some((first, _)) if last.seq + 1 < first => Ok((Position { seq: first - 1, index: u64::MAX }, true)),
+            Some((first, _)) if last.seq.saturating_add(1) < first => Ok((Position::end_of(first - 1), true)),
             // An id from the future belongs to another store, or to one that was restored from a backup.
             _ if last.seq > end.seq => Ok((end, true)),
             _ => Ok((last, false)),
         }
     }
 
-    pub async fn run(mut self, mut commits: broadcast::Receiver<Arc<Commit>>) {
-        let mut progress = self.app.worker.subscribe_progress();
-        if self.catch_up().await.is_err() {
-            return;
-        }
-        let (stop, to) = (self.app.stop.clone(), self.to.clone());
+    pub fn stream(self) -> impl Stream<Item = SseEvent> {
+        stream::unfold(self, async |mut pump| pump.next().await.map(|event| (event, pump)))
+    }
+
+    async fn next(&mut self) -> Option<SseEvent> {
         loop {
-            let step = tokio::select! {
-                () = stop.cancelled() => return,
-                () = to.closed() => return,
-                commit = commits.recv() => match commit {
-                    Ok(commit) => self.send_live(&commit).await,
-                    Err(broadcast::error::RecvError::Lagged(_)) => self.catch_up().await,
-                    Err(broadcast::error::RecvError::Closed) => return,
-                },
-                event = progress.recv() => match event {
-                    Ok(event) => self.send_progress(event).await,
-                    // What was missed is overtaken by what comes.
-                    Err(broadcast::error::RecvError::Lagged(_)) => Ok(()),
-                    Err(broadcast::error::RecvError::Closed) => return,
-                },
-            };
-            if step.is_err() {
-                return;
+            if let Some((position, happening)) = self.found.next() {
+                return Some(sse_event(position, &happening));
             }
+            if self.app.stop.is_cancelled() {
+                return None;
+            }
+            if self.is_behind {
+                if let Some(reset) = self.look().await? {
+                    return Some(reset);
+                }
+                continue;
+            }
+            if let Some(event) = self.progress.pop_front() {
+                return Some(progress_event(event));
+            }
+            self.wait().await;
         }
     }
 
-    /// Reads the log from where the client is to its end.
-    async fn catch_up(&mut self) -> Result<(), Gone> {
-        loop {
-            // The commit the client is in the middle of is read again for the rest of it.
-            let after = if self.at.index == u64::MAX { self.at.seq } else { self.at.seq.saturating_sub(1) };
-            let chunk = self.app.read(move |reader| reader.happenings(after, LOG_CHUNK)).await.map_err(|_| Gone)?;
-            let is_last = chunk.len() < LOG_CHUNK;
-            for (seq, happenings) in chunk {
-                self.send(seq, &happenings).await?;
-            }
-            if is_last {
-                return Ok(());
-            }
-        }
+    /// Takes the next page. What it lost for good, the client is told first; without a page the stream ends.
+    async fn look(&mut self) -> Option<Option<SseEvent>> {
+        let page = self.ear.page(&self.app, self.at).await.ok()?;
+        (self.at, self.is_behind) = (page.at, !page.is_last);
+        self.found = page.found.into_iter();
+        Some(page.has_missed.then(reset))
     }
 
-    /// Commits with happenings are numbered without gaps, so a number left out is a commit that was not told.
-    async fn send_live(&mut self, commit: &Commit) -> Result<(), Gone> {
-        if commit.seq > self.at.seq + 1 {
-            self.catch_up().await?;
+    /// Until there is news, or the server stops.
+    async fn wait(&mut self) {
+        let news = tokio::select! {
+            () = self.app.stop.cancelled() => return,
+            news = self.ear.news() => news,
+        };
+        self.progress = news.progress;
+        if let Some(from) = news.from {
+            self.at = self.at.max(Position::end_of(from.saturating_sub(1)));
+            self.is_behind = true;
         }
-        self.send(commit.seq, &commit.happenings).await
     }
+}
 
-    async fn send(&mut self, seq: u64, happenings: &[Happening]) -> Result<(), Gone> {
-        for (index, happening) in happenings.iter().enumerate() {
-            let position = Position { seq, index: index as u64 };
-            if position > self.at && self.filter.matches(happening) {
-                self.to.send(sse_event(position, happening)).await.map_err(|_| Gone)?;
-            }
-        }
-        self.at = self.at.max(Position { seq, index: u64::MAX });
-        Ok(())
-    }
+pub fn reset() -> SseEvent {
+    SseEvent::default().event("reset").data(r#"{"type":"reset"}"#)
+}
 
-    async fn send_progress(&self, event: runyard_worker::ProgressEvent) -> Result<(), Gone> {
-        if !self.filter.matches_progress(event.task) {
-            return Ok(());
-        }
-        let view = view::progress_event(PROGRESS, clock::wall_ms(), event);
-        let body = serde_json::to_string(&view).expect("an event is plain data");
-        let event = SseEvent::default().event(PROGRESS).data(body);
-        self.to.send(event).await.map_err(|_| Gone)
-    }
+fn progress_event(event: ProgressEvent) -> SseEvent {
+    let view = view::progress_event(PROGRESS, clock::wall_ms(), event);
+    let body = serde_json::to_string(&view).expect("an event is plain data");
+    SseEvent::default().event(PROGRESS).data(body)
 }
 
 fn sse_event(position: Position, happening: &Happening) -> SseEvent {
@@ -210,56 +117,20 @@ fn sse_event(position: Position, happening: &Happening) -> SseEvent {
 
 #[cfg(test)]
 mod tests {
-    use runyard_core::event::HappeningKind;
-    use runyard_core::session::{Session, SessionId};
-    use runyard_core::task::Tier;
+    use std::time::Duration;
+
+    use futures_util::{FutureExt, StreamExt};
 
     use super::*;
+    use crate::audit::Entry;
+    use crate::feed::{Commit, EventFilter, Feed};
 
-    fn happening(kind: HappeningKind, agent: &str, task: u128) -> Happening {
-        let facts = TaskFacts {
-            task: TaskId(task),
-            agent: agent.into(),
-            lane: "main".into(),
-            kind: "noop".into(),
-            tier: Tier::Normal,
-            batch: None,
-            session: Some("s".into()),
-            attempt: 1,
-            class: None,
-            reason: "".into(),
-            elapsed_ms: None,
-        };
-        Happening { kind, at_ms: 1, subject: Subject::Task(facts) }
-    }
+    const PATIENCE: Duration = Duration::from_secs(30);
 
-    #[test]
-    fn filters_choose_by_type_and_subject() {
-        let event = happening(HappeningKind::TaskCompleted, "a", 1);
-        let filter = |types: &[&str], agent: Option<&str>, task: Option<u128>| EventFilter {
-            types: types.iter().map(|name| name.to_string()).collect(),
-            agent: agent.map(str::to_owned),
-            task: task.map(TaskId),
-            ..EventFilter::default()
-        };
-        assert!(filter(&[], None, None).matches(&event));
-        assert!(filter(&["task.completed"], Some("a"), Some(1)).matches(&event));
-        assert!(filter(&["task.*"], None, None).matches(&event));
-        assert!(!filter(&["task.failed", "batch.*"], None, None).matches(&event));
-        assert!(!filter(&[], Some("b"), None).matches(&event));
-        assert!(!filter(&[], None, Some(2)).matches(&event));
-        let config = Happening { kind: HappeningKind::ConfigChanged, at_ms: 1, subject: Subject::Config };
-        assert!(filter(&[], None, None).matches(&config) && !filter(&[], Some("a"), None).matches(&config));
-        let of_session = |key: &str| EventFilter { session: Some(key.to_owned()), ..EventFilter::default() };
-        assert!(of_session("s").matches(&event) && !of_session("t").matches(&event));
-        let session = Session::new(SessionId(1), "s".into(), "main".into(), 1);
-        let subject = Subject::Session(Box::new(session));
-        let stopped = Happening { kind: HappeningKind::SessionStopped, at_ms: 1, subject };
-        assert!(of_session("s").matches(&stopped) && !of_session("t").matches(&stopped));
-        assert!(
-            filter(&["session.*"], None, None).matches(&stopped) && !filter(&[], Some("a"), None).matches(&stopped)
-        );
-        assert!(!of_session("s").matches(&config));
+    async fn patch(app: &Arc<App>, limit: u32) {
+        let change = serde_json::json!({ "lanes": { "main": limit } });
+        let change = change.as_object().expect("an object").clone();
+        app.patch_config(&Default::default(), Entry::new("config.patched"), change).await.expect("patched");
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -272,32 +143,30 @@ mod tests {
         let app = server.app();
         let filter = EventFilter { types: vec!["config.changed".into()], ..EventFilter::default() };
         let (at, _) = Pump::start(app, None).await.expect("it reads");
-        let (to, mut sent) = mpsc::channel(8);
-        let (commits, told) = broadcast::channel(8);
-        let mut live = app.handle.commits();
-        let pump = Pump { app: app.clone(), filter, to, at };
-        // Nothing is in the log yet that the client does not have, so its first look finds nothing.
-        let pump = tokio::spawn(pump.run(told));
-        let mut last = None;
-        for limit in [3, 4] {
-            let change = serde_json::json!({ "lanes": { "main": limit } });
-            app.patch_config(change.as_object().expect("an object").clone()).await.expect("patched");
-            last = Some(live.recv().await.expect("told"));
+        // A feed of its own, so that the test decides what is told.
+        let feed = Arc::new(Feed::default());
+        let pump = Pump::new(app.clone(), feed.listen(filter), at, app.stream().expect("there is room"));
+        let mut sent = Box::pin(pump.stream());
+        assert!(sent.next().now_or_never().is_none(), "it has everything, and waits");
+        let stop = app.stop.clone();
+        let telling = crate::feed::tell(feed.clone(), feed.commits(), app.worker.subscribe_progress(), stop);
+        let telling = tokio::spawn(telling);
+        let mut real = app.handle.feed().commits();
+        // Of the first two the second is told, of the other three the first and the last.
+        for (limit, is_told) in [(3, false), (4, true), (5, true), (6, false), (7, true)] {
+            patch(app, limit).await;
+            let commit = real.recv().await.expect("it is committed").upgrade().expect("it is the latest");
+            if is_told {
+                feed.publish(Commit { seq: commit.seq, happenings: commit.happenings.clone() });
+            }
         }
-        commits.send(last.expect("two were told")).expect("the pump listens");
-        for _ in 0..2 {
-            let event = tokio::time::timeout(std::time::Duration::from_secs(30), sent.recv()).await;
-            assert!(event.is_ok_and(|event| event.is_some()), "both are sent");
+        for _ in 0..5 {
+            let event = tokio::time::timeout(PATIENCE, sent.next()).await;
+            assert!(event.is_ok_and(|event| event.is_some()), "all are sent");
         }
-        server.shutdown(std::time::Duration::ZERO).await;
-        pump.await.expect("it ends with the server");
-        assert!(sent.recv().await.is_none(), "and neither twice");
-    }
-
-    #[test]
-    fn positions_are_ordered_by_commit_then_index() {
-        let position = |text| Position::parse(text).expect("valid");
-        assert!(position("2-0") > position("1-9") && position("1-10") > position("1-9"));
-        assert!(Position::parse("17").is_err() && Position::parse("a-b").is_err());
+        assert!(sent.next().now_or_never().is_none(), "and none twice");
+        server.shutdown(Duration::ZERO).await;
+        assert!(tokio::time::timeout(PATIENCE, sent.next()).await.is_ok_and(|end| end.is_none()));
+        telling.await.expect("it ends with the server");
     }
 }

@@ -26,6 +26,7 @@ use super::parents::name_parents;
 use crate::access::Caller;
 use crate::app::App;
 use crate::clock;
+use crate::edge::traceparent;
 use crate::intake::{self, Intake, Prepared, Resolved};
 use crate::problem::{Error, Invalid};
 use crate::view::{self, Labels};
@@ -49,12 +50,10 @@ pub async fn create(
     request.idempotency_key = intake::key_of(key_header(&headers)?, request.idempotency_key.as_deref())?;
     let key = request.idempotency_key.clone();
     let config = app.config.current();
-    let intake = Intake {
-        config: &config.config,
-        caller: &caller,
-        uploads: &app.worker.places().uploads(),
-        now_ms: clock::wall_ms(),
-    };
+    let now_ms = clock::wall_ms();
+    let uploads = &app.worker.places().uploads();
+    let (vault, traceparent) = (Some(&*app.vault), traceparent(&headers));
+    let intake = Intake { config: &config.config, caller: &caller, uploads, now_ms, vault, traceparent };
     let depends_on = intake::ids_only(&request.depends_on)?;
     let resolved = Resolved { id: TaskId(clock::new_id()), depends_on, retry_of: None };
     let prepared = intake::prepare(&intake, request, resolved)?;
@@ -68,14 +67,25 @@ pub async fn create(
     responses((status = 200, description = "One page", body = ListPage<TaskView>)))]
 pub async fn list(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     Params(params): Params<ListParams>,
 ) -> Result<Json<ListPage<TaskView>>, Error> {
-    let filter = params.filter()?;
+    let filter = own_only(&caller, params.filter()?)?;
     let limit = page_limit(params.limit)?;
     let after = cursor(params.cursor.as_deref())?;
     let page = app.read(move |reader| reader.tasks(&filter, after, limit)).await?;
-    let items = page.items.into_iter().map(|doc| view::doc_view(&app, doc)).collect::<Result<_, _>>()?;
+    let own = page.items.into_iter().filter(|doc| caller.may_act_for(&doc.agent));
+    let items = own.map(|doc| view::doc_view(&app, doc)).collect::<Result<_, _>>()?;
     Ok(Json(ListPage { items, next_cursor: page.next.map(|seq| seq.to_string()) }))
+}
+
+/// A key that is bound to one agent looks for its tasks only. One with several gets pages that others' tasks are left out of.
+fn own_only(caller: &Caller, filter: Filter) -> Result<Filter, Error> {
+    match &filter.agent {
+        Some(agent) if !caller.may_act_for(agent) => Err(Error::ForeignAgent(agent.to_string())),
+        Some(_) => Ok(filter),
+        None => Ok(Filter { agent: caller.agents.only().map(Name::new), ..filter }),
+    }
 }
 
 #[derive(Deserialize, IntoParams, Default)]
@@ -91,14 +101,18 @@ pub struct ListParams {
     /// Tasks of this kind.
     kind: Option<String>,
     /// Tasks of this tier.
+    #[param(value_type = Option<Priority>)]
     priority: Option<String>,
     /// Tasks of this batch.
+    #[param(value_type = Option<Id>)]
     batch: Option<String>,
     /// Tasks of this session.
     session: Option<String>,
     /// Submitted after this moment.
+    #[param(value_type = Option<Timestamp>)]
     created_after: Option<String>,
     /// Submitted before this moment.
+    #[param(value_type = Option<Timestamp>)]
     created_before: Option<String>,
     /// 1 to 1000; default 100.
     limit: Option<usize>,
@@ -129,8 +143,12 @@ impl ListParams {
 /// Show one task.
 #[utoipa::path(get, path = "/v1/tasks/{id}", tag = "tasks", params(("id" = Id, Path)),
     responses((status = 200, description = "The task", body = TaskView)))]
-pub async fn show(State(app): State<Arc<App>>, TaskPath(id): TaskPath) -> Result<Json<TaskView>, Error> {
-    let doc = task_doc(&app, id).await?;
+pub async fn show(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    TaskPath(id): TaskPath,
+) -> Result<Json<TaskView>, Error> {
+    let doc = own_doc(&app, &caller, id).await?;
     Ok(Json(view::whole_view(&app, doc).await?))
 }
 
@@ -143,8 +161,7 @@ pub async fn change(
     TaskPath(id): TaskPath,
     body: Body<ChangeRequest>,
 ) -> Result<Json<TaskView>, Error> {
-    let doc = task_doc(&app, id).await?;
-    may_act(&caller, &doc)?;
+    let doc = own_doc(&app, &caller, id).await?;
     let tier = body.value.priority.map(|asked| capped(&app, &doc.agent, intake::tier(asked)));
     let change = Change {
         tier,
@@ -170,8 +187,9 @@ pub async fn retry(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
     TaskPath(id): TaskPath,
+    headers: HeaderMap,
 ) -> Result<Response, Error> {
-    let doc = task_doc(&app, id).await?;
+    let doc = own_doc(&app, &caller, id).await?;
     if !doc.task.phase().is_terminal() {
         return Err(Error::StillLive(doc.task.phase()));
     }
@@ -185,7 +203,9 @@ pub async fn retry(
     let payload = whole_payload(&app, &doc, stored.payload.clone()).await?;
     let request = TaskRequest { payload, ..copy_of(&doc, stored, now_ms) };
     let config = app.config.current();
-    let intake = Intake { config: &config.config, caller: &caller, uploads: &app.worker.places().uploads(), now_ms };
+    let uploads = &app.worker.places().uploads();
+    let (vault, traceparent) = (Some(&*app.vault), traceparent(&headers));
+    let intake = Intake { config: &config.config, caller: &caller, uploads, now_ms, vault, traceparent };
     let resolved = Resolved { id: TaskId(clock::new_id()), depends_on, retry_of: Some(Id(id.0)) };
     let prepared = intake::prepare(&intake, request, resolved)?;
     drop(config);
@@ -195,7 +215,14 @@ pub async fn retry(
 /// Why does it wait, and what for?
 #[utoipa::path(get, path = "/v1/tasks/{id}/explain", tag = "tasks", params(("id" = Id, Path)),
     responses((status = 200, description = "Each gate, and its place in line", body = ExplainView)))]
-pub async fn explain(State(app): State<Arc<App>>, TaskPath(id): TaskPath) -> Result<Json<ExplainView>, Error> {
+pub async fn explain(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    TaskPath(id): TaskPath,
+) -> Result<Json<ExplainView>, Error> {
+    if caller.agents.is_bound() {
+        own_doc(&app, &caller, id).await?;
+    }
     match app.handle.ask(|ticket| Event::Explain { ticket, task: id }).await? {
         Answer::Explained(Some(mut explanation)) => {
             name_parents(&app, &mut explanation).await?;
@@ -209,8 +236,12 @@ pub async fn explain(State(app): State<Arc<App>>, TaskPath(id): TaskPath) -> Res
 /// The task's own history, kept as long as the task.
 #[utoipa::path(get, path = "/v1/tasks/{id}/events", tag = "tasks", params(("id" = Id, Path)),
     responses((status = 200, description = "Its steps, oldest first", body = ListPage<StepView>)))]
-pub async fn history(State(app): State<Arc<App>>, TaskPath(id): TaskPath) -> Result<Json<ListPage<StepView>>, Error> {
-    let doc = task_doc(&app, id).await?;
+pub async fn history(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    TaskPath(id): TaskPath,
+) -> Result<Json<ListPage<StepView>>, Error> {
+    let doc = own_doc(&app, &caller, id).await?;
     let items = doc.task.trail.steps().map(view::step_view).collect();
     Ok(Json(ListPage { items, next_cursor: None }))
 }
@@ -228,8 +259,10 @@ pub fn unexpected() -> Error {
     Error::Internal("the scheduler gave an answer to another question".into())
 }
 
-pub fn may_act(caller: &Caller, doc: &TaskDoc) -> Result<(), Error> {
-    if caller.may_act_for(&doc.agent) { Ok(()) } else { Err(Error::ForeignAgent(doc.agent.to_string())) }
+/// The task, if the caller may see and touch it.
+pub async fn own_doc(app: &App, caller: &Caller, id: TaskId) -> Result<TaskDoc, Error> {
+    let doc = task_doc(app, id).await?;
+    if caller.may_act_for(&doc.agent) { Ok(doc) } else { Err(Error::ForeignAgent(doc.agent.to_string())) }
 }
 
 pub fn key_header(headers: &HeaderMap) -> Result<Option<&str>, Invalid> {
@@ -381,7 +414,7 @@ pub fn copy_of(doc: &TaskDoc, stored: StoredSpec, now_ms: u64) -> TaskRequest {
         stall_ms: policy.stall_ms,
         preemptible: Some(policy.preemptible),
         ttl_ms: policy.ttl_ms,
-        callback_url: None,
+        callback_url: stored.callback_url,
         metadata: stored.metadata,
         tags: stored.tags,
         name: stored.name,

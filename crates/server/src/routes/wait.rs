@@ -3,24 +3,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::HeaderValue;
 use axum::response::{IntoResponse, Response};
+use axum::{Extension, Json};
 use runyard_wire::{Id, TaskView};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 use utoipa::IntoParams;
 
 use super::extract::{Params, TaskPath};
-use super::tasks::task_doc;
+use super::tasks::own_doc;
+use crate::access::Caller;
 use crate::app::App;
 use crate::handle::Unavailable;
 use crate::problem::{Error, Invalid};
 use crate::view;
 
 const TIMEOUT_MS_DEFAULT: u64 = 30_000;
-const TIMEOUT_MS_MAX: u64 = 600_000;
+pub const TIMEOUT_MS_MAX: u64 = 600_000;
 const TIMED_OUT: &str = "wait-timed-out";
 
 #[derive(Deserialize, IntoParams, Default)]
@@ -37,6 +38,7 @@ pub struct WaitParams {
         headers(("Wait-Timed-Out" = String, description = "`true` when the task is still live")))))]
 pub async fn wait(
     State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
     TaskPath(id): TaskPath,
     Params(params): Params<WaitParams>,
 ) -> Result<Response, Error> {
@@ -45,10 +47,11 @@ pub async fn wait(
         return Err(Invalid::new("timeoutMs", format!("must be from 0 to {TIMEOUT_MS_MAX}")).into());
     }
     let until = Instant::now() + Duration::from_millis(timeout_ms);
+    let _pass = app.stream()?;
     // Watched before it is read: an end between the two is not missed.
     let mut waiter = app.waiters.watch(id);
     loop {
-        let doc = task_doc(&app, id).await?;
+        let doc = own_doc(&app, &caller, id).await?;
         let ended = doc.task.phase().is_terminal();
         if !ended && app.stop.is_cancelled() {
             return Err(Unavailable::Stopped.into());
@@ -60,6 +63,8 @@ pub async fn wait(
             }
             return Ok(response);
         }
+        // With its payload it may be a megabyte, and thousands wait.
+        drop(doc);
         tokio::select! {
             () = waiter.changed() => {}
             () = sleep_until(until) => {}

@@ -40,6 +40,8 @@ async fn an_end_that_can_never_be_committed_takes_nobody_down_with_it_for_long()
         grace_ms: 0,
         supervisor: None,
         process_defaults: Arc::new(Default::default),
+        guard: None,
+        secrets: None,
         capacity: Resources { cpu_milli: 1000, ram_mb: 1000, named: Vec::new() },
         observer: Box::new(Nobody),
     };

@@ -3,6 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+pub mod raw;
+
 use std::time::Duration;
 
 use runyard_server::{ServeOptions, Server};
@@ -153,6 +155,15 @@ impl Request {
             Reply::parse(&bytes)
         };
         tokio::time::timeout(PATIENCE, exchange).await.expect("the server answers")
+    }
+
+    /// Only the status, also of an answer that does not end.
+    pub async fn status(self) -> u16 {
+        let stream = self.connect("close").await;
+        let mut line = String::new();
+        let read = tokio::time::timeout(PATIENCE, BufReader::new(stream).read_line(&mut line)).await;
+        read.expect("the server answers").unwrap();
+        line.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("no status: {line:?}"))
     }
 
     pub async fn open(self) -> Events {

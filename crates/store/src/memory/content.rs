@@ -9,13 +9,16 @@ use runyard_core::hash::{DetMap, DetSet};
 use runyard_core::ids::{BatchId, FlowId, TaskId};
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::{Clock, Now, WallMs};
+use runyard_core::outbox::{Delivery, DeliveryId};
 use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::{Phase, State, Task, Wait};
 use runyard_core::write::{CountDelta, CountKey, FlowRow, Loaded, Meta, Needs, WriteSet};
 
 use super::FailCommit;
 use crate::codec::{RowKey, encode_happenings};
-use crate::store::{Error, Filter, FlowRows, FlowWant, Purge, Purged, Result, SessionFilter, TaskDoc};
+use crate::store::{
+    DeliveryFilter, DeliveryPhase, Error, Filter, FlowRows, FlowWant, Purge, Purged, Result, SessionFilter, TaskDoc,
+};
 
 #[derive(Default)]
 pub(super) struct Content {
@@ -50,6 +53,9 @@ pub(super) struct Content {
     pub(super) keys: BTreeMap<(Name, Name), IdempotencyRow>,
     pub(super) rates: BTreeMap<Name, u64>,
     pub(super) settings: BTreeMap<Name, Blob>,
+    pub(super) deliveries: BTreeMap<DeliveryId, Delivery>,
+    /// Pending ones by their next time.
+    pub(super) deliveries_due: BTreeSet<(WallMs, DeliveryId)>,
     pub(super) log: BTreeMap<u64, LogEntry>,
     pub(super) log_seq: u64,
     pub(super) log_bytes: u64,
@@ -128,6 +134,12 @@ impl Content {
         if writes.idempotency_added.iter().any(exists) {
             return Err(conflict(None, "a new idempotency key exists already"));
         }
+        let mut numbers = BTreeSet::new();
+        for Delivery { id, .. } in &writes.deliveries_added {
+            if self.deliveries.contains_key(id) || !numbers.insert(id) {
+                return Err(conflict(None, "a new delivery exists already"));
+            }
+        }
         self.check_sessions(writes)
     }
 
@@ -176,6 +188,7 @@ impl Content {
         self.apply_links(writes);
         self.apply_sessions(writes);
         self.apply_rest(writes);
+        self.apply_deliveries(writes);
         self.append(&writes.happenings)
     }
 
@@ -226,6 +239,19 @@ impl Content {
         }
         self.rates.extend(writes.rates.iter().cloned());
         self.settings.extend(writes.settings.iter().cloned());
+    }
+
+    fn apply_deliveries(&mut self, writes: &WriteSet) {
+        for delivery in &writes.deliveries_added {
+            self.deliveries_due.extend(delivery.next_at().map(|at| (at, delivery.id)));
+            self.deliveries.insert(delivery.id, delivery.clone());
+        }
+        for (id, progress) in &writes.deliveries_put {
+            let Some(delivery) = self.deliveries.get_mut(id) else { continue };
+            delivery.next_at().map(|at| self.deliveries_due.remove(&(at, *id)));
+            delivery.progress = progress.clone();
+            self.deliveries_due.extend(delivery.next_at().map(|at| (at, *id)));
+        }
     }
 
     fn append(&mut self, happenings: &[Happening]) -> u64 {
@@ -370,6 +396,8 @@ impl Content {
             self.log_bytes -= self.log.remove(&seq).map_or(0, |entry| entry.n_bytes);
         }
         self.purge_batches(now, purge);
+        let is_over = |d: &Delivery| d.next_at().is_none() && is_past(now, d.happening.at_ms, purge.deliveries_ms);
+        self.deliveries.retain(|_, delivery| !is_over(delivery));
         self.purge_sessions(now, purge);
         self.purge_keys(now, purge);
         Purged { tasks, rest }
@@ -380,10 +408,16 @@ impl Content {
         let kept_ms = task.policy.ttl_ms.unwrap_or(purge.retention_ms);
         task.phase().is_terminal()
             && is_past(now, task.finished_at.unwrap_or(task.created_at), kept_ms)
+            && !self.is_awaited(task.id.0)
             && !self
                 .releases
                 .iter()
                 .any(|release| matches!(release, Release::Parent { parent, .. } if *parent == task.id))
+    }
+
+    /// Is there a message about it that has not been delivered?
+    fn is_awaited(&self, subject: u128) -> bool {
+        self.deliveries_due.iter().any(|(_, id)| self.deliveries[id].subject() == Some(subject))
     }
 
     fn log_expired(&self, now: Now, purge: &Purge) -> Vec<u64> {
@@ -417,9 +451,10 @@ impl Content {
 
     fn purge_batches(&mut self, now: Now, purge: &Purge) {
         let members = &self.members;
+        let awaited: BTreeSet<BatchId> = self.batches.keys().filter(|id| self.is_awaited(id.0)).copied().collect();
         self.batches.retain(|&id, (batch, _)| {
             let is_over = batch.finished_at.is_some_and(|at| is_past(now, at, purge.retention_ms));
-            !is_over || members.range((id, 0)..=(id, u64::MAX)).next().is_some()
+            !is_over || awaited.contains(&id) || members.range((id, 0)..=(id, u64::MAX)).next().is_some()
         });
     }
 
@@ -477,6 +512,13 @@ pub(super) fn is_seated_unstarted(task: &Task) -> bool {
 pub(super) fn session_passes(session: &Session, filter: &SessionFilter) -> bool {
     (!filter.busy || session.n_live > 0)
         && filter.prefix.as_ref().is_none_or(|prefix| session.key.starts_with(&**prefix))
+}
+
+pub(super) fn delivery_passes(delivery: &Delivery, filter: &DeliveryFilter) -> bool {
+    filter.state.is_none_or(|state| state == DeliveryPhase::of(delivery.progress.state))
+        && filter.event.is_none_or(|event| event == delivery.happening.kind)
+        && filter.hook.as_ref().is_none_or(|hook| delivery.hook.as_ref() == Some(hook))
+        && filter.subject.is_none_or(|subject| delivery.subject() == Some(subject))
 }
 
 fn key_of(row: &IdempotencyRow) -> (Name, Name) {

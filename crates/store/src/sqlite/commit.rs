@@ -13,6 +13,7 @@ use runyard_core::task::Task;
 use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, Insert, SessionDrop, Update, WriteSet};
 use rusqlite::{CachedStatement, OptionalExtension, Transaction, params};
 
+use super::outbox;
 use super::row::{Doing, failed, integer, is_constraint, moment};
 use crate::codec::{
     encode_answer, encode_batch, encode_happenings, encode_message_body, encode_row_key, encode_session_body,
@@ -49,6 +50,8 @@ pub fn write_all(tx: &Transaction<'_>, writes: &WriteSet, scratch: &mut Scratch)
     add_counts(tx, &writes.counts)?;
     put_rates(tx, &writes.rates)?;
     put_settings(tx, &writes.settings)?;
+    outbox::insert(tx, &writes.deliveries_added, &mut scratch.body)?;
+    outbox::update(tx, &writes.deliveries_put, &mut scratch.body)?;
     if !writes.happenings.is_empty() {
         let mut insert =
             tx.prepare_cached("INSERT INTO happenings(seq, at_ms, body) VALUES (?1, ?2, ?3)").doing(WRITING)?;
@@ -61,7 +64,7 @@ pub fn write_all(tx: &Transaction<'_>, writes: &WriteSet, scratch: &mut Scratch)
 /// The fence and the clocks in one row write: a later epoch leaves no row to change.
 fn write_meta(tx: &Transaction<'_>, writes: &WriteSet, n_bytes: usize) -> Result<u64> {
     let sql = "UPDATE meta SET next_seq = ?2, next_flow = ?3, wall_ms = ?4, steady_ms = ?5, \
-               log_seq = log_seq + ?6, log_bytes = log_bytes + ?7 WHERE epoch = ?1 RETURNING log_seq";
+               log_seq = log_seq + ?6, log_bytes = log_bytes + ?7, next_delivery = ?8 WHERE epoch = ?1 RETURNING log_seq";
     let meta = &writes.meta;
     let row = params![
         integer(meta.epoch),
@@ -71,6 +74,7 @@ fn write_meta(tx: &Transaction<'_>, writes: &WriteSet, n_bytes: usize) -> Result
         integer(meta.now.steady_ms),
         i64::from(!writes.happenings.is_empty()),
         n_bytes as i64,
+        integer(meta.next_delivery),
     ];
     let mut update = tx.prepare_cached(sql).doing(WRITING)?;
     let log_seq: Option<i64> = update.query_row(row, |row| row.get(0)).optional().doing(WRITING)?;

@@ -34,7 +34,7 @@ pub fn load(tx: &Transaction<'_>, salt: u64) -> Result<Loaded> {
 
 fn take_over(tx: &Transaction<'_>, salt: u64) -> Result<Meta> {
     let sql = "UPDATE meta SET epoch = epoch + 1, salt = coalesce(salt, ?1) \
-               RETURNING epoch, next_seq, next_flow, wall_ms, steady_ms, salt";
+               RETURNING epoch, next_seq, next_flow, wall_ms, steady_ms, salt, next_delivery";
     tx.query_row(sql, [integer(salt)], |row| {
         Ok(Meta {
             epoch: number(row.get(0)?),
@@ -42,6 +42,7 @@ fn take_over(tx: &Transaction<'_>, salt: u64) -> Result<Meta> {
             next_flow: number(row.get(2)?),
             now: Now { wall_ms: number(row.get(3)?), steady_ms: number(row.get(4)?) },
             salt: number(row.get(5)?),
+            next_delivery: number(row.get(6)?),
         })
     })
     .doing("taking the store over")

@@ -7,7 +7,11 @@ use super::row::Doing;
 use crate::store::{Error, Result};
 
 /// Index 0 is version 1.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_first.sql"), include_str!("migrations/0002_sessions.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("migrations/0001_first.sql"),
+    include_str!("migrations/0002_sessions.sql"),
+    include_str!("migrations/0003_outbox.sql"),
+];
 
 /// Marks the file as ours, so that another program's database is not taken for an empty one.
 const APPLICATION_ID: i32 = 0x5275_6e79;

@@ -12,6 +12,7 @@ mod copy;
 mod load;
 mod lock;
 mod migrations;
+mod outbox;
 mod purge;
 mod query;
 mod raw;

@@ -39,7 +39,19 @@ pub fn purge(tx: &Transaction<'_>, ours: u64, now: Now, purge: &Purge, cursor: C
     chunk.delete_batches()?;
     chunk.delete_keys()?;
     chunk.delete_happenings()?;
+    chunk.delete_deliveries()?;
     Ok((Purged { tasks: chunk.tasks, rest: chunk.rest }, cursor))
+}
+
+/// Is there a message about it that has not been delivered?
+macro_rules! is_awaited {
+    ($id:literal) => {
+        concat!(
+            "EXISTS (SELECT 1 FROM deliveries d INDEXED BY deliveries_subject WHERE d.subject = ",
+            $id,
+            " AND d.subject IS NOT NULL AND d.next_at IS NOT NULL)"
+        )
+    };
 }
 
 struct Chunk<'a> {
@@ -51,13 +63,15 @@ struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// A parent whose release is still being worked off stays, because its edges say whom it frees.
+    /// A parent whose release is still being worked off stays, because its edges say whom it frees; and what a message
+    /// that is not delivered yet tells of.
     fn expire_own_ttl(&mut self) -> Result<()> {
         const SQL: &str = concat!(
             "SELECT ",
             task_columns!(),
             " FROM tasks t INDEXED BY tasks_expires WHERE t.expires_at IS NOT NULL AND t.expires_at <= ?1",
-            " AND NOT EXISTS (SELECT 1 FROM releases r WHERE r.kind = 0 AND r.id = t.id)",
+            " AND NOT EXISTS (SELECT 1 FROM releases r WHERE r.kind = 0 AND r.id = t.id) AND NOT ",
+            is_awaited!("t.id"),
             " ORDER BY t.expires_at, t.seq LIMIT ?2"
         );
         let mut select = self.tx.prepare_cached(SQL).doing(PURGING)?;
@@ -88,7 +102,8 @@ impl Chunk<'_> {
             "SELECT ",
             task_columns!(),
             ", t.phase, t.expires_at IS NULL, t.created_at,",
-            " EXISTS (SELECT 1 FROM releases r WHERE r.kind = 0 AND r.id = t.id)",
+            " EXISTS (SELECT 1 FROM releases r WHERE r.kind = 0 AND r.id = t.id) OR ",
+            is_awaited!("t.id"),
             " FROM tasks t WHERE t.seq > ?1 ORDER BY t.seq LIMIT ?2"
         );
         let Some(cutoff) = self.cutoff(self.purge.retention_ms) else { return Ok(None) };
@@ -99,14 +114,14 @@ impl Chunk<'_> {
         let mut is_over = false;
         while let Some(row) = rows.next().doing(PURGING)? {
             let columns = |row: &rusqlite::Row<'_>| Ok((row.get(7)?, row.get(8)?, row.get(9)?, row.get(10)?));
-            let (phase, by_retention, created_at, has_release): (u8, bool, i64, bool) = columns(row).doing(PURGING)?;
+            let (phase, by_retention, created_at, is_needed): (u8, bool, i64, bool) = columns(row).doing(PURGING)?;
             if created_at > cutoff {
                 is_over = true;
                 break;
             }
             n_seen += 1;
             last = row.get(0).doing(PURGING)?;
-            if phase >= 5 && by_retention && !has_release {
+            if phase >= 5 && by_retention && !is_needed {
                 let task = task_at(row)?;
                 if moment(task.finished_at.unwrap_or(task.created_at)) <= cutoff {
                     found.push(task);
@@ -172,10 +187,14 @@ impl Chunk<'_> {
 
     /// A finished batch stays as long as one of its tasks does.
     fn delete_batches(&mut self) -> Result<()> {
-        let sql = "SELECT b.id FROM batches b INDEXED BY batches_finished \
-                   WHERE b.finished_at IS NOT NULL AND b.finished_at <= ?1 \
-                   AND NOT EXISTS (SELECT 1 FROM tasks t INDEXED BY tasks_batch WHERE t.batch = b.id AND t.batch IS NOT NULL) \
-                   ORDER BY b.finished_at LIMIT ?2";
+        let sql = concat!(
+            "SELECT b.id FROM batches b INDEXED BY batches_finished",
+            " WHERE b.finished_at IS NOT NULL AND b.finished_at <= ?1",
+            " AND NOT EXISTS (SELECT 1 FROM tasks t INDEXED BY tasks_batch WHERE t.batch = b.id AND t.batch IS NOT NULL)",
+            " AND NOT ",
+            is_awaited!("b.id"),
+            " ORDER BY b.finished_at LIMIT ?2"
+        );
         let Some(cutoff) = self.cutoff(self.purge.retention_ms) else { return Ok(()) };
         let mut select = self.tx.prepare_cached(sql).doing(PURGING)?;
         let ids = select.query_map(params![cutoff, self.limit()], |row| row.get::<_, [u8; 16]>(0)).doing(PURGING)?;
@@ -190,6 +209,16 @@ impl Chunk<'_> {
                 self.tx.prepare_cached(sql).doing(PURGING)?.execute([id]).doing(PURGING)?;
             }
         }
+        Ok(())
+    }
+
+    fn delete_deliveries(&mut self) -> Result<()> {
+        let sql = "DELETE FROM deliveries WHERE id IN (SELECT id FROM deliveries INDEXED BY deliveries_ended \
+                   WHERE next_at IS NULL AND at_ms <= ?1 ORDER BY at_ms, id LIMIT ?2)";
+        let Some(cutoff) = self.cutoff(self.purge.deliveries_ms) else { return Ok(()) };
+        let mut delete = self.tx.prepare_cached(sql).doing(PURGING)?;
+        let n_deleted = delete.execute(params![cutoff, self.limit()]).doing(PURGING)?;
+        self.note(n_deleted);
         Ok(())
     }
 

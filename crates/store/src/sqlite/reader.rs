@@ -8,6 +8,8 @@ use runyard_core::batch::Batch;
 use runyard_core::event::Happening;
 use runyard_core::ids::{BatchId, TaskId};
 use runyard_core::name::{Blob, Name};
+use runyard_core::now::WallMs;
+use runyard_core::outbox::{Delivery, DeliveryId};
 use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::Phase;
 use runyard_core::write::{CountDelta, CountKey};
@@ -15,12 +17,15 @@ use rusqlite::backup::Backup;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::connect::open_reader;
-use super::load;
 use super::row::{
     Doing, N_TASK_COLUMNS, batch_at, blob_at, integer, moment, number, session_at, task_at, task_columns,
 };
+use super::{load, outbox};
 use crate::codec::{MessagePlace, RowKeyRef, decode_happenings, decode_message_body, decode_row_key};
-use crate::store::{Error, Filter, IdPage, PAGE_BYTES_MAX, Page, Reader, Result, SessionFilter, SessionPage, TaskDoc};
+use crate::store::{
+    DeliveryFilter, DeliveryPage, Error, Filter, IdPage, PAGE_BYTES_MAX, Page, Reader, Result, SessionFilter,
+    SessionPage, TaskDoc,
+};
 
 pub struct Readers {
     path: PathBuf,
@@ -192,6 +197,18 @@ impl Reader for Readers {
             let (first, last): (Option<i64>, Option<i64>) = range;
             Ok(first.map(number).zip(last.map(number)))
         })
+    }
+
+    fn delivery(&self, id: DeliveryId) -> Result<Option<Delivery>> {
+        self.with(|db| outbox::one(db, id))
+    }
+
+    fn deliveries_due(&self, after: Option<(WallMs, DeliveryId)>, limit: usize) -> Result<Vec<Delivery>> {
+        self.with(|db| outbox::due(db, after, limit))
+    }
+
+    fn deliveries(&self, filter: &DeliveryFilter, after: Option<DeliveryId>, limit: usize) -> Result<DeliveryPage> {
+        self.with(|db| outbox::list(db, filter, after, limit, SCAN_MAX))
     }
 
     fn setting(&self, name: &str) -> Result<Option<Blob>> {

@@ -9,7 +9,7 @@ use runyard_core::ids::{BatchId, FlowId, TaskId, Token, WorkerId};
 use runyard_core::name::Blob;
 use runyard_core::now::Now;
 use runyard_core::session::{Member, Message, Session, SessionId};
-use runyard_core::task::{Lease, Phase, State, Task, Tier, Wait};
+use runyard_core::task::{Lease, Phase, Policy, State, Task, Tier, Wait};
 use runyard_core::write::{Insert, Meta, SessionDrop, Update, WriteSet};
 
 use crate::store::{Purge, Reader, Result, Store, TaskDoc};
@@ -108,6 +108,11 @@ pub fn ended(at_ms: u64, task: Task) -> Task {
     Task { state: State::Completed, finished_at: Some(at_ms), ..task }
 }
 
+/// Its own ttl is over at once.
+pub fn with_own_ttl(task: Task) -> Task {
+    Task { policy: Policy { ttl_ms: Some(0), ..task.policy }, ..task }
+}
+
 pub fn member(batch: BatchId, task: Task) -> Task {
     Task { batch: Some(batch), ..task }
 }
@@ -171,6 +176,7 @@ pub fn batch(id: BatchId) -> Batch {
     Batch {
         id,
         parallelism: Some(2),
+        calls_back: false,
         n_total: 3,
         n_completed: 1,
         n_failed: 0,
@@ -218,5 +224,6 @@ pub const KEEP: Purge = Purge {
     keys_ms_min: u64::MAX,
     happenings_ms: u64::MAX,
     happenings_bytes_max: u64::MAX,
+    deliveries_ms: u64::MAX,
     limit: 1000,
 };

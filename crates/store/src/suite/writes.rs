@@ -345,6 +345,7 @@ fn full_task(seq: u64) -> Task {
         stall_ms: Some(3),
         ttl_ms: Some(2),
         takes_input: true,
+        calls_back: true,
     };
     Task {
         rank: -7,

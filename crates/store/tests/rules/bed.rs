@@ -21,10 +21,11 @@ use runyard_core::explain::{Explanation, GateView};
 use runyard_core::ids::{BatchId, TaskId, Ticket, WorkerId};
 use runyard_core::name::Blob;
 use runyard_core::now::Now;
+use runyard_core::outbox::Delivery;
 use runyard_core::task::{Class, Phase, Stop, Task};
 use runyard_core::write::CountDelta;
 use runyard_store::memory::{FailCommit, MemoryStore};
-use runyard_store::store::{Filter, Purge, Reader, TaskDoc};
+use runyard_store::store::{DeliveryFilter, Filter, Purge, Reader, TaskDoc};
 use runyard_store::yard::Yard;
 
 pub use new::{New, NewBatchOf, agent, batch, lane, message, named_gate, task, worker};
@@ -389,10 +390,10 @@ impl Bed {
     }
 
     pub fn submit_batch(&mut self, batch: NewBatchOf) -> (BatchId, Answer) {
-        let NewBatchOf { mode, parallelism, key, items } = batch;
+        let NewBatchOf { mode, parallelism, key, calls_back, items } = batch;
         let items: Vec<NewTask> = items.into_iter().map(|item| self.with_id(item)).collect();
         let id = BatchId(self.new_id().0 | 1 << 64);
-        let new = NewBatch { id, parallelism, spec: blob("batch") };
+        let new = NewBatch { id, parallelism, calls_back, spec: blob("batch") };
         let submission = self.submission(Some(new), mode, items, key);
         let ticket = submission.ticket;
         self.send([Event::Submit(submission)]);
@@ -660,6 +661,13 @@ impl Bed {
         std::mem::take(&mut self.revokes)
     }
 
+    /// The outbox in its order: whose, what, about whom.
+    pub fn outbox(&self) -> Vec<Delivery> {
+        let mut all = self.store.deliveries(&DeliveryFilter::default(), None, 1_000_000).expect("memory reads").items;
+        all.reverse();
+        all
+    }
+
     pub fn happenings(&self) -> &[Happening] {
         &self.happenings
     }
@@ -686,8 +694,14 @@ impl Bed {
 
     /// Retention at this moment; gives the tasks that are gone.
     pub fn purge(&mut self, retention_ms: u64) -> Vec<TaskId> {
-        let purge =
-            Purge { retention_ms, keys_ms_min: DAY, happenings_ms: DAY, happenings_bytes_max: 1 << 30, limit: 1000 };
+        let purge = Purge {
+            retention_ms,
+            keys_ms_min: DAY,
+            happenings_ms: DAY,
+            happenings_bytes_max: 1 << 30,
+            deliveries_ms: DAY,
+            limit: 1000,
+        };
         let now = self.now;
         self.yard.store().purge(now, &purge).expect("memory purges").tasks
     }

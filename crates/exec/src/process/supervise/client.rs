@@ -1,6 +1,6 @@
 //! The server's side of a supervised run: start it or adopt it, see it to its end, and believe its exit record.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
@@ -21,9 +21,10 @@ use super::started;
 use super::survey::Survivor;
 use crate::job::Job;
 use crate::open_files;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::{Class, Failure, Outcome};
 use crate::places::Places;
 use crate::process::{LeftoversError, environment, kill_group, leftovers};
+use crate::secret::{Handed, NotHanded, Secrets};
 use crate::wires::Wires;
 use crate::workspace::{FileSpec, Workspaces};
 
@@ -51,6 +52,8 @@ pub(crate) struct Supervised {
     /// Without one, processes are adopted but not started.
     program: Option<SupervisorProgram>,
     leave: CancellationToken,
+    /// Their values are handed to each supervisor that needs some.
+    secrets: Option<Arc<dyn Secrets>>,
 }
 
 /// What a start needs beside its job.
@@ -78,8 +81,12 @@ struct Attached<'a> {
 }
 
 impl Supervised {
-    pub(crate) fn new(places: Arc<Places>, program: Option<SupervisorProgram>) -> Supervised {
-        Supervised { places, program, leave: CancellationToken::new() }
+    pub(crate) fn new(
+        places: Arc<Places>,
+        program: Option<SupervisorProgram>,
+        secrets: Option<Arc<dyn Secrets>>,
+    ) -> Supervised {
+        Supervised { places, program, leave: CancellationToken::new(), secrets }
     }
 
     pub(crate) fn starts(&self) -> bool {
@@ -98,6 +105,10 @@ impl Supervised {
         let program = self.program.clone().expect("only a worker with a supervisor starts processes under one");
         let heartbeat = Duration::from_millis(program.heartbeat_ms);
         let failed = |error: io::Error| Failure::worker(format!("its supervisor cannot be started: {error}"));
+        let secrets = match self.secrets_of(job) {
+            Ok(secrets) => secrets,
+            Err(failure) => return failure.into(),
+        };
         let dir = match self.write_orders(&program, job).await {
             Ok(dir) => dir,
             Err(error) => return failed(error).into(),
@@ -109,7 +120,7 @@ impl Supervised {
         if let Err(outcome) = prepared {
             return outcome;
         }
-        match spawn_apart(program, dir.clone()).await {
+        match spawn_apart(program, dir.clone(), secrets).await {
             Ok(child) => {
                 let supervisor = Identity::of(child.id() as i32).watch();
                 let attached = Attached { dir, job, heartbeat, supervisor, child: Some(child) };
@@ -120,6 +131,15 @@ impl Supervised {
             }
             Err(error) => failed(error).into(),
         }
+    }
+
+    /// Read anew for each attempt, before anything else is done for it: one that cannot have them never runs.
+    fn secrets_of(&self, job: &Job) -> Result<Option<File>, Failure> {
+        let (Some(payload), Some(secrets)) = (&job.payload, &self.secrets) else { return Ok(None) };
+        Handed::of(payload, &job.agent, &**secrets).map_err(|error| match error {
+            NotHanded::Secret(_) | NotHanded::TooLong => Failure::work(Class::Permanent, error.to_string()),
+            NotHanded::System(_) => Failure::worker(error.to_string()),
+        })
     }
 
     /// Waits until the supervisor has said who it is: from then on the next server finds it. What has not begun in time is
@@ -370,17 +390,18 @@ async fn signed(dir: &RunDir, heartbeat: Duration) -> Signature {
 }
 
 /// Not to be given up half-way: a supervisor that is started must be known.
-async fn spawn_apart(program: SupervisorProgram, dir: RunDir) -> io::Result<Child> {
-    let spawned = tokio::task::spawn_blocking(move || spawn(&program, &dir));
+async fn spawn_apart(program: SupervisorProgram, dir: RunDir, secrets: Option<File>) -> io::Result<Child> {
+    let spawned = tokio::task::spawn_blocking(move || spawn(&program, &dir, secrets));
     spawned.await.map_err(io::Error::other)?
 }
 
-/// With nothing of ours but the few variables its command is to have, and its own log to write to.
-fn spawn(program: &SupervisorProgram, dir: &RunDir) -> io::Result<Child> {
+/// With nothing of ours but the few variables its command is to have, the secrets it is to have, and its own log to write
+/// to.
+fn spawn(program: &SupervisorProgram, dir: &RunDir, secrets: Option<File>) -> io::Result<Child> {
     let log = OpenOptions::new().append(true).create(true).mode(0o600).open(dir.supervisor_log())?;
     let mut command = Command::new(&program.program);
     command.arg0("runyard").args(["supervise", "--run"]).arg(dir.path());
     command.env_clear().envs(environment::inherited());
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command.stdin(secrets.map_or_else(Stdio::null, Stdio::from)).stdout(Stdio::null()).stderr(log);
     command.spawn().inspect(|child| open_files::give_as_it_was(Pid::from_child(child)))
 }

@@ -200,6 +200,7 @@ pub(super) mod tests {
             token: u64::MAX,
             agent: Arc::from("ada"),
             session: Some(Arc::from("chat:7")),
+            traceparent: None,
             kind: Kind::Process,
             payload: RawValue::from_string(r#"{"shell":"true"}"#.to_owned()).ok(),
             deadline: Some(5),

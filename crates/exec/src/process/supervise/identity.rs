@@ -48,9 +48,14 @@ impl Identity {
             && proc_table::stat(self.pid).is_some_and(|stat| stat.start == self.process_start && stat.is_alive)
     }
 
+    /// None for a number that is nobody's: it came from a file, where anything may stand.
+    fn raw(&self) -> Option<Pid> {
+        Pid::from_raw(self.pid.max(0))
+    }
+
     /// Sent to this very process or to nobody.
     pub(crate) fn signal(&self, signal: Signal) {
-        let Some(pid) = Pid::from_raw(self.pid) else { return };
+        let Some(pid) = self.raw() else { return };
         let pidfd = pidfd_open(pid, PidfdFlags::empty());
         // Looked at behind an open descriptor: whoever gets the pid afterwards is not behind it.
         if !self.is_alive() {
@@ -67,7 +72,7 @@ impl Identity {
     /// loses its parent comes to it, and is found.
     pub(crate) fn kill_tree(&self) {
         self.signal(Signal::STOP);
-        if let Some(root) = Pid::from_raw(self.pid).filter(|_| self.is_alive()) {
+        if let Some(root) = self.raw().filter(|_| self.is_alive()) {
             tree::strike_below(root);
         }
         self.signal(Signal::KILL);
@@ -75,7 +80,7 @@ impl Identity {
 
     /// Sees its end. It has ended already when it is not there.
     pub(crate) fn watch(&self) -> Watched {
-        let pid = Pid::from_raw(self.pid).filter(|_| self.is_of_this_boot());
+        let pid = self.raw().filter(|_| self.is_of_this_boot());
         let pidfd = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty()).map_err(io::Error::from));
         let watched = match pidfd {
             Some(pidfd) if self.is_alive() => pidfd.and_then(system::watch_readable).ok(),

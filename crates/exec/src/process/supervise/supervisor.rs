@@ -1,8 +1,10 @@
 //! `runyard supervise`: one attempt from its start to its end, whether or not a server is there.
 
 use std::cell::Cell;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -13,12 +15,14 @@ use super::control::Desk;
 use super::exit_record::{ExitRecord, Facts};
 use super::identity::Identity;
 use super::lease::LeaseFile;
+use super::log;
 use super::run_dir::{Orders, RunDir};
 use crate::job::Job;
 use crate::outcome::{Class, Failure, Outcome};
 use crate::payload::takes_input;
 use crate::places::Places;
 use crate::process::{Ended, Processes, own_descendants, system};
+use crate::secret::{self, Handed};
 use crate::wires::Wires;
 
 /// Beyond an attempt's time and its grace. A server that is there has asked for the stop long before, and knows better
@@ -44,6 +48,8 @@ pub enum Error {
     Taken { path: PathBuf },
     #[error("the run in {} has ended", path.display())]
     Ended { path: PathBuf },
+    #[error("the secrets of the run were not handed over")]
+    Secrets(#[source] io::Error),
     #[error("the supervisor cannot be set up")]
     SetUp(#[source] io::Error),
     #[error("the exit record cannot be written")]
@@ -64,12 +70,25 @@ pub fn supervise(run: &Path) -> Result<(), Error> {
         return Err(Error::Ended { path: path() });
     }
     let places = Places::new(&orders.data_dir).map_err(no_run)?;
+    let secrets = take_secrets(&orders.job).map_err(Error::Secrets)?;
     detach().map_err(Error::SetUp)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Error::SetUp)?;
-    let done = runtime.block_on(Supervisor { dir, orders, places }.run());
+    let done = runtime.block_on(Supervisor { dir, orders, places, secrets: Arc::new(secrets) }.run());
     // A thread that still looks at something must not hold the end up.
     runtime.shutdown_background();
     done
+}
+
+/// What the server has handed over on standard input, for a payload that refers to any. Then the input is closed, and with
+/// it the last descriptor of that memory.
+fn take_secrets(job: &Job) -> io::Result<Handed> {
+    if job.payload.as_deref().is_none_or(|payload| secret::references(payload).is_empty()) {
+        return Ok(Handed::default());
+    }
+    let secrets = Handed::read(io::stdin().lock())?;
+    log::hide(secrets.redactor());
+    rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
+    Ok(secrets)
 }
 
 /// A session of its own, so that no terminal's signals reach it; and everything that its command starts stays below it,
@@ -88,6 +107,7 @@ struct Supervisor {
     dir: RunDir,
     orders: Orders,
     places: Places,
+    secrets: Arc<Handed>,
 }
 
 impl Supervisor {
@@ -105,7 +125,7 @@ impl Supervisor {
         let desk_open = desk.listen(&self.dir).map_err(Error::SetUp)?;
         let (stop, overtime) = (CancellationToken::new(), Cell::new(None));
         let wires = Wires { input, stop: &stop, signs: &*desk };
-        let processes = Processes::in_this_thread(self.places.clone().into());
+        let processes = Processes::in_this_thread(self.places.clone().into(), self.secrets.clone());
         let mut ended = tokio::select! {
             ended = processes.run_held(job, &lease, wires) => ended,
             () = self.attend(signals, &lease, &stop, &overtime, began) => unreachable!("it attends until the run ends"),

@@ -54,6 +54,10 @@ impl New {
         self.with(|new| new.flow.tier = tier)
     }
 
+    pub fn calls_back(self) -> New {
+        self.with(|new| new.policy.calls_back = true)
+    }
+
     pub fn rank(self, rank: i32) -> New {
         self.with(|new| new.rank = rank)
     }
@@ -221,14 +225,20 @@ pub struct NewBatchOf {
     pub mode: SubmitMode,
     pub parallelism: Option<u32>,
     pub key: Option<Idempotency>,
+    pub calls_back: bool,
     pub items: Vec<New>,
 }
 
 pub fn batch(items: impl IntoIterator<Item = New>) -> NewBatchOf {
-    NewBatchOf { mode: SubmitMode::All, parallelism: None, key: None, items: items.into_iter().collect() }
+    let items = items.into_iter().collect();
+    NewBatchOf { mode: SubmitMode::All, parallelism: None, key: None, calls_back: false, items }
 }
 
 impl NewBatchOf {
+    pub fn calls_back(self) -> NewBatchOf {
+        NewBatchOf { calls_back: true, ..self }
+    }
+
     pub fn partial(self) -> NewBatchOf {
         NewBatchOf { mode: SubmitMode::Partial, ..self }
     }
