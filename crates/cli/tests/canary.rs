@@ -29,6 +29,14 @@ const VAULT: &str = "canary/vault \"7d1f\"+\\ö?";
 const ENV: &str = "which no task may see";
 const FILE: &str = "canary-file-first-line\ncanary-file-second-line";
 const SUBSCRIPTION: &str = "whsec_Y2FuYXJ5LW9mLWEtc3Vic2NyaXB0aW9uLTEyMzQ1Njc4";
+/// What a client writes in another way when it is part of a URL, each with what would then be seen.
+const IN_URLS: [(&str, &str, &str); 4] = [
+    ("turned", "CANARY\\TOKEN99", "CANARY/TOKEN99"),
+    ("climbs", "x/../CANARYTOKEN98", "CANARYTOKEN98"),
+    ("tabbed", "CANARY\tTOKEN97", "CANARYTOKEN97"),
+    ("upper", "CANARYTOKEN96", "canarytoken96"),
+];
+const COLLECTOR: &str = "canary-of-the-collector-5b1e";
 /// They exist to hold what is searched for.
 const KEY_FILES: [&str; 2] = ["admin.key", "secrets.key"];
 
@@ -228,6 +236,10 @@ fn no_secret_is_seen_where_it_is_not_meant_to_be() {
     let mut stage = Stage::new();
     let peer = Peer::start();
     stage.json("PUT", "/v1/secrets/vault", json!({"value": VAULT, "agents": ["bot"]}));
+    for (name, value, _) in IN_URLS {
+        stage.json("PUT", &format!("/v1/secrets/{name}"), json!({"value": value}));
+    }
+    stage.json("PATCH", "/v1/config", json!({"telemetry": {"otlpHeaders": [format!("x-api-key: {COLLECTOR}")]}}));
     let made = stage.json("POST", "/v1/keys", json!({"name": "other", "scopes": ["read"]}));
     let other_key = made["key"].as_str().or(made["secret"].as_str()).unwrap().to_owned();
     let own = stage.json("POST", "/v1/webhooks/secret/rotate", Value::Null);
@@ -255,6 +267,8 @@ fn no_secret_is_seen_where_it_is_not_meant_to_be() {
 
     let mut canaries =
         vec![Canary::new("vault", VAULT), Canary::new("env", ENV), Canary::new("subscription", SUBSCRIPTION)];
+    canaries.extend(IN_URLS.iter().flat_map(|(name, value, seen)| [Canary::new(name, value), Canary::new(name, seen)]));
+    canaries.push(Canary::new("collector", COLLECTOR));
     canaries.extend(FILE.lines().map(|line| Canary::new("file", line)));
     canaries.extend(own.iter().map(|own| Canary::new("webhooks", own)));
     canaries.extend([&stage.key, &other_key, wrong].map(|key| Canary::new("key", key)));
@@ -286,6 +300,19 @@ fn no_secret_is_seen_where_it_is_not_meant_to_be() {
     let calls: Vec<(String, &str)> =
         ways.iter().map(|(way, state)| (stage.submit(with_callback(http(&peer.url, way))), *state)).collect();
     let nowhere = stage.submit(with_callback(http(&peer::closed(), "nowhere")));
+    for (name, _, _) in IN_URLS {
+        let payload = json!({"url": format!("{}p/secret://{name}?q=secret://{name}", peer::closed())});
+        let task = json!({"kind": "http", "agent": "bot", "retry": {"maxRetries": 0}, "payload": payload});
+        let id = stage.submit(with_callback(task));
+        let message = stage.ended(&id, "failed")["error"]["message"].clone();
+        assert!(message.as_str().unwrap().contains(&format!("/p/secret://{name}?q=secret://{name}")), "{message}");
+        tasks.push(id);
+        // Where it goes is nobody's secret.
+        for url in [format!("http://a.secret://{name}.invalid/"), format!("http://secret://{name}@h/")] {
+            let refused = stage.send("POST", "/v1/tasks", &json!({"kind": "http", "payload": {"url": url}}));
+            assert!(refused.status == 400 && refused.body.contains("payload.url"), "{}", refused.body);
+        }
+    }
     std::fs::write(&go, "").unwrap();
     let result = stage.ended(&adopted, "completed")["result"].clone();
     assert_eq!(
@@ -300,7 +327,7 @@ fn no_secret_is_seen_where_it_is_not_meant_to_be() {
         stage.ended(id, state);
     }
     let unreachable = stage.ended(&nowhere, "failed")["error"]["message"].clone();
-    assert!(unreachable.as_str().unwrap().contains("q=(secret)"), "{unreachable}");
+    assert!(unreachable.as_str().unwrap().contains("q=secret://env"), "{unreachable}");
     assert!(peer.asked().contains(&format!("Bearer {ENV}")), "the peer was told");
     tasks.extend(calls.into_iter().map(|(id, _)| id).chain([nowhere]));
     let last = stage.submit(json!({"kind": "noop", "agent": "bot"}));
@@ -313,7 +340,8 @@ fn no_secret_is_seen_where_it_is_not_meant_to_be() {
     found.add("events", &events);
     stage.answers(&tasks, &mut found);
     wait_until(SOON, "all is told", || peer.hooks().len() > 2 * tasks.len());
-    stage.json("POST", "/v1/backup", json!({"path": "copy.db"}));
+    let copy = stage.data().join("copy.db");
+    stage.json("POST", "/v1/backup", json!({"path": copy}));
     stage.kill_and_start_again();
     stage.answers(&tasks, &mut found);
     wait_until(SOON, "every end is acknowledged", || runs(&stage.data()).is_empty());

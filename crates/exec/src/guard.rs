@@ -51,8 +51,13 @@ pub enum Blocked {
     UserInfo,
     #[error("the URL names no host")]
     NoHost,
-    #[error("{host} is not called: {ip} is {what}, not a public address{}", advice(.what))]
+    #[error("{host} is not called: {} is {what}, not a public address{}", subject(.host, .ip), advice(.what))]
     Address { host: String, ip: IpAddr, what: Special },
+}
+
+/// Whoever wrote a name is not told which address it has here: names of the own network would be read out so.
+fn subject(host: &str, ip: &IpAddr) -> String {
+    if host.parse::<IpAddr>().is_ok() { ip.to_string() } else { "it".to_owned() }
 }
 
 /// What would help, where anything does.

@@ -37,7 +37,7 @@ use crate::log::LogWriter;
 use crate::outcome::{Class, Failure, Outcome};
 use crate::payload::{HttpBody, HttpPayload};
 use crate::places::Places;
-use crate::secret::{self, Redactor, SecretError, Secrets};
+use crate::secret::{self, Redactor, Secrets};
 
 /// Who asks, where nothing else is said.
 const AGENT: &str = concat!("runyard/", env!("CARGO_PKG_VERSION"));
@@ -66,7 +66,7 @@ impl Http {
         let mut log = LogWriter::new(self.places.log_file(job.task, job.attempt), job.output_bytes_max);
         let (payload, redactor) = match self.revealed(job) {
             Ok(revealed) => revealed,
-            Err(error) => return Outcome::Failed(Failure::work(Class::Permanent, error.to_string())),
+            Err(message) => return Outcome::Failed(Failure::work(Class::Permanent, message)),
         };
         log.redact(redactor.clone());
         let outcome = tokio::select! {
@@ -81,11 +81,15 @@ impl Http {
     }
 
     /// The payload with the values of its secrets. They are read at each attempt, so a changed one is used by the next.
-    fn revealed(&self, job: &Job) -> Result<(Option<Box<RawValue>>, Redactor), SecretError> {
+    fn revealed(&self, job: &Job) -> Result<(Option<Box<RawValue>>, Redactor), String> {
         let (Some(payload), Some(secrets)) = (&job.payload, &self.secrets) else {
             return Ok((job.payload.clone(), Redactor::default()));
         };
-        let revealed = secret::reveal(payload, &job.agent, &**secrets)?;
+        // A submit refuses it; what was submitted to an earlier version is still here.
+        if let Some((found, why)) = secret::misplaced_in_http(payload) {
+            return Err(format!("{}: {why}", found.field));
+        }
+        let revealed = secret::reveal(payload, &job.agent, &**secrets).map_err(|error| error.to_string())?;
         Ok((Some(revealed.payload), revealed.redactor))
     }
 
@@ -96,14 +100,15 @@ impl Http {
         signs: &dyn Signs,
         log: &mut LogWriter,
     ) -> Result<Outcome, Failure> {
+        // As it was submitted, with references: a client writes a URL, and a value in it, in its own way.
+        let target = HttpPayload::parse(job.payload.as_deref())?.target();
         let payload = HttpPayload::parse(payload)?;
-        let target = format!("{} {}", payload.method, payload.url);
         if let Some(field) = payload.unsaid {
             log.note(&format!("payload.{field} is not sent, because body is given beside it"));
         }
-        let begun = self.begin(payload.method.clone(), payload.url.clone())?;
+        let begun = self.begin(&target, payload.method.clone(), payload.url.clone())?;
         let request = build(begun, job, payload);
-        let response = request.send().await.map_err(|error| unreachable(&target, &error))?;
+        let response = request.send().await.map_err(|error| unreachable(&target, error))?;
         signs.alive();
         answer::read(response, signs, log).await
     }
@@ -112,20 +117,19 @@ impl Http {
     /// classes as a task of this kind would end with.
     pub(crate) async fn fetch(&self, url: Url) -> Result<Response, Failure> {
         let target = format!("GET {url}");
-        let request = self.begin(Method::GET, url)?.header(USER_AGENT, AGENT);
-        let response = request.send().await.map_err(|error| unreachable(&target, &error))?;
+        let request = self.begin(&target, Method::GET, url)?.header(USER_AGENT, AGENT);
+        let response = request.send().await.map_err(|error| unreachable(&target, error))?;
         answer::check(response).await.map_err(|failure| {
             let message = format!("{target}: {}", failure.message);
             Failure { message, result: None, usage: None, ..failure }
         })
     }
 
-    fn begin(&self, method: Method, url: Url) -> Result<RequestBuilder, Failure> {
+    fn begin(&self, target: &str, method: Method, url: Url) -> Result<RequestBuilder, Failure> {
         let Some(Guarded { guard, client }) = self.guarded.as_ref().filter(|guarded| guarded.guard.covers_tasks())
         else {
             return Ok(made(&self.client, make_client)?.request(method, url));
         };
-        let target = format!("{method} {url}");
         let request = made(client, || guard.client())?.request(method, url);
         request.map_err(|blocked| Failure::work(Class::Permanent, format!("{target}: {blocked}")))
     }
@@ -186,12 +190,12 @@ fn build(request: RequestBuilder, job: &Job, payload: HttpPayload) -> RequestBui
 }
 
 /// No answer: a name that does not resolve, a refused connection, a broken handshake.
-fn unreachable(target: &str, error: &reqwest::Error) -> Failure {
-    if let Some(blocked) = blocked_by(error) {
+fn unreachable(target: &str, error: reqwest::Error) -> Failure {
+    if let Some(blocked) = blocked_by(&error) {
         return Failure::work(Class::Permanent, format!("{target}: {blocked}"));
     }
     let class = if error.is_builder() { Class::Permanent } else { Class::Task };
-    Failure::work(class, format!("{target}: {}", with_causes(error)))
+    Failure::work(class, format!("{target}: {}", with_causes(&error.without_url())))
 }
 
 /// An error and what is behind it: the outermost text of an HTTP client alone says very little.

@@ -4,6 +4,7 @@
 mod form;
 mod handed;
 mod redact;
+mod url;
 
 use std::collections::BTreeMap;
 
@@ -55,8 +56,7 @@ pub struct Reference {
 
 /// What a payload refers to. Only string values are looked at, not keys.
 pub fn references(payload: &RawValue) -> Vec<Reference> {
-    // Nearly no payload has one, and this is asked for each.
-    if !payload.get().contains(SCHEME) {
+    if !may_refer(payload.get()) {
         return Vec::new();
     }
     let mut found = Vec::new();
@@ -71,7 +71,28 @@ pub fn references(payload: &RawValue) -> Vec<Reference> {
     found
 }
 
-/// The payload with its values, and what has to be hidden from now on.
+/// Nearly no payload refers to one, and this is asked for each. The same text can be written with escapes: these two
+/// can stand for a letter, a colon or a slash.
+fn may_refer(json: &str) -> bool {
+    [SCHEME, r"\/", r"\u"].iter().any(|sign| json.contains(sign))
+}
+
+/// Why a secret may not be here in the payload of an `http` task: what a request is sent to, and how, is told to people,
+/// and in other words than it was given in.
+pub fn misplaced_in_http(payload: &RawValue) -> Option<(Reference, &'static str)> {
+    references(payload).into_iter().find_map(|found| {
+        let why = match found.field.as_str() {
+            "payload.method" => "a method is told to people; secret://NAME works in url, headers, body and message",
+            "payload.url" if !url::stays_behind_host(payload) => {
+                "where a request goes is told to people; secret://NAME works behind the host, in the path or the query"
+            }
+            _ => return None,
+        };
+        Some((found, why))
+    })
+}
+
+/// The payload of an `http` task with its values, and what has to be hidden from now on.
 pub fn reveal(payload: &RawValue, agent: &str, secrets: &dyn Secrets) -> Result<Revealed, SecretError> {
     if references(payload).is_empty() {
         return Ok(Revealed { payload: payload.to_owned(), redactor: Redactor::default() });
@@ -79,7 +100,11 @@ pub fn reveal(payload: &RawValue, agent: &str, secrets: &dyn Secrets) -> Result<
     let mut known = Known::new(agent, secrets);
     let unreadable = |error: serde_json::Error| SecretError::Unreadable { name: "*".into(), cause: error.to_string() };
     let mut value: Value = serde_json::from_str(payload.get()).map_err(unreadable)?;
-    replace(&mut value, "payload", &mut |_, name| known.value(name))?;
+    replace(&mut value, "payload", &mut |field, name| match field {
+        // As it is, it could change which part of the URL is which, and come back in other words.
+        "payload.url" => known.value(name).map(|value| url::encoded(&value)),
+        _ => known.value(name),
+    })?;
     let payload = serde_json::value::to_raw_value(&value).map_err(unreadable)?;
     Ok(Revealed { payload, redactor: known.redactor() })
 }
@@ -191,6 +216,59 @@ mod tests {
         ];
         assert_eq!(found, expected.map(|(name, field)| (name.to_owned(), field.to_owned())));
         assert!(references(&raw(serde_json::json!({"shell": "echo hi"}))).is_empty());
+    }
+
+    #[test]
+    fn references_are_found_however_they_are_escaped() {
+        for text in [r#"{"a":"secret:\/\/token"}"#, r#"{"a":"\u0073ecret://token"}"#, r#"{"a":"secret\u003a//token"}"#]
+        {
+            let payload = RawValue::from_string(text.to_owned()).expect("JSON");
+            let found: Vec<_> = references(&payload).into_iter().map(|found| found.name).collect();
+            assert_eq!(found, ["token"], "{text}");
+            let revealed = reveal(&payload, "bot", &Vault).expect("known");
+            assert_eq!(revealed.payload.get(), r#"{"a":"canary-value"}"#);
+        }
+    }
+
+    #[test]
+    fn in_a_request_they_stand_behind_the_host() {
+        let misplaced = |payload: Value| misplaced_in_http(&raw(payload)).map(|(found, _)| found.field);
+        for url in [
+            "http://h/secret://a",
+            "http://h/?q=secret://a&r=secret://b",
+            "http://h#secret://a",
+            "http:\\\\h\\secret://a",
+            "http://h?secret://a",
+            "http://user:pw@h:80/x@secret://a:1/",
+        ] {
+            assert_eq!(misplaced(serde_json::json!({"url": url, "body": "secret://c"})), None, "{url}");
+        }
+        for url in [
+            "secret://a",
+            "secret://a/x",
+            "http:secret://a",
+            "http://secret://a/",
+            "http://x.secret://a.invalid/",
+            "http://secret://a@h/",
+            "http://u:secret://a@h/",
+            "http://h:secret://a/",
+            "httpsecret://a://h/",
+            "http:\t//secret://a/x/secret://b",
+        ] {
+            assert_eq!(misplaced(serde_json::json!({"url": url})).as_deref(), Some("payload.url"), "{url}");
+        }
+        let method = serde_json::json!({"url": "http://h/", "method": "secret://a"});
+        assert_eq!(misplaced(method).as_deref(), Some("payload.method"));
+    }
+
+    #[test]
+    fn in_a_url_a_value_is_one_word() {
+        let payload = raw(serde_json::json!({"url": "http://h/secret://odd?q=secret://odd", "body": "secret://odd"}));
+        let revealed = reveal(&payload, "bot", &Vault).expect("known");
+        let value: Value = serde_json::from_str(revealed.payload.get()).expect("JSON");
+        assert_eq!(value["url"], "http://h/secret%3A%2F%2Ftoken?q=secret%3A%2F%2Ftoken");
+        assert_eq!(value["body"], "secret://token");
+        assert_eq!(revealed.redactor.text("GET /secret%3A%2F%2Ftoken"), "GET /(secret)");
     }
 
     #[test]

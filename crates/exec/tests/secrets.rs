@@ -107,3 +107,17 @@ async fn without_its_secrets_nothing_is_started() {
     assert!(matches!(&echoed, Outcome::Completed { .. }), "{echoed:?}");
     assert_eq!(completed(echoed)["stdout"], "secret://token\n");
 }
+
+#[tokio::test]
+async fn a_request_names_no_value_in_what_it_tells() {
+    let yard = yard();
+    let url = format!("http://127.0.0.1:1/p/secret://{0}/../x?q=secret://{0}", "token");
+    let failure = failed(yard.run(Kind::Http, json!({"url": url, "method": "put"})).await);
+    assert!(failure.message.starts_with(&format!("PUT {url}: error sending request: ")), "{}", failure.message);
+    assert!(is_clean(&failure.message) && is_clean(&everything(&yard)));
+    // A submit refuses these; one of an earlier version may have taken them.
+    for payload in [json!({"url": "http://secret://token/"}), json!({"url": "http://h/", "method": "secret://token"})] {
+        let (class, message) = failed_as(yard.run(Kind::Http, payload).await);
+        assert!(class == Class::Permanent && message.contains("told to people"), "{message}");
+    }
+}

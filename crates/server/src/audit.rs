@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 
 use crate::access::Actor;
 use crate::clock;
-use crate::config::Changed;
+use crate::config::{Changed, shown_url};
 use files::Files;
 
 #[derive(Clone)]
@@ -62,6 +62,7 @@ impl Entry {
 fn shown(path: &str, value: &Value) -> Value {
     match value {
         _ if is_secret(path) => Value::from(HIDDEN),
+        Value::String(url) if path.rsplit('.').next() == Some("url") => Value::from(shown_url(url)),
         Value::Object(inner) => inner.iter().map(|(key, value)| (key.clone(), shown(key, value))).collect(),
         Value::Array(items) => items.iter().map(|item| shown("", item)).collect(),
         _ => value.clone(),
@@ -126,12 +127,20 @@ mod tests {
         let changed = [
             Changed { path: "limits.maxQueued".into(), before: json!(1), after: json!(2) },
             Changed { path: "webhooks.a.secret".into(), before: json!("whsec_old"), after: json!("whsec_new") },
-            Changed { path: "webhooks.b".into(), before: Value::Null, after: json!({"secret": "whsec_b", "url": "u"}) },
+            Changed {
+                path: "webhooks.b".into(),
+                before: Value::Null,
+                after: json!({"secret": "whsec_b", "url": "https://h/?t=x"}),
+            },
+            Changed { path: "webhooks.c.url".into(), before: json!("https://h/x"), after: json!("https://h/y") },
         ];
         let entry = Entry::new("config.patched").changed(&changed);
-        assert_eq!(entry.before, Some(json!({"limits.maxQueued": 1, "webhooks.a.secret": HIDDEN})));
+        assert_eq!(
+            entry.before,
+            Some(json!({"limits.maxQueued": 1, "webhooks.a.secret": HIDDEN, "webhooks.c.url": "https://h/…"}))
+        );
         let after = entry.after.unwrap();
-        assert_eq!(after["webhooks.b"], json!({"secret": HIDDEN, "url": "u"}));
+        assert_eq!(after["webhooks.b"], json!({"secret": HIDDEN, "url": "https://h/…"}));
         assert!(!after.to_string().contains("whsec"));
     }
 }

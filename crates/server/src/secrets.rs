@@ -113,7 +113,7 @@ impl Vault {
         name: &str,
         value: &str,
         agents: Option<Vec<String>>,
-    ) -> Result<bool, Error> {
+    ) -> Result<Option<Sealed>, Error> {
         if !name_is_valid(name) {
             return Err(Error::Name);
         }
@@ -126,12 +126,12 @@ impl Vault {
         let _alone = self.changing.lock().await;
         let mut stored = Stored::clone(&self.stored.load());
         let sealed = Sealed { value: self.key.seal(name, value)?, agents, set_at_ms: clock::wall_ms() };
-        let was_there = stored.insert(name.to_owned(), sealed).is_some();
+        let before = stored.insert(name.to_owned(), sealed);
         if stored.len() > SECRETS_MAX {
             return Err(Error::TooMany);
         }
         self.keep(handle, stored).await?;
-        Ok(was_there)
+        Ok(before)
     }
 
     pub async fn remove(&self, handle: &Handle, name: &str) -> Result<(), Error> {

@@ -55,7 +55,7 @@ async fn changes_say_who_what_before_and_after() {
     yard.post("/v1/drain", json!({"on": true})).await;
     let entry = latest(&yard).await;
     assert_eq!((&entry["before"], &entry["after"]), (&json!({"on": false}), &json!({"on": true})));
-    yard.post("/v1/backup", json!({"path": "copy.db"})).await;
+    yard.post("/v1/backup", json!({"path": yard.dir.path().join("copy.db")})).await;
     assert_eq!(latest(&yard).await["action"], "backup.written");
 
     let all = yard.get("/v1/audit").await;

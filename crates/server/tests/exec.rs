@@ -85,7 +85,7 @@ async fn a_secret_reaches_its_request_and_nothing_else() {
     let failing = json!({"kind": "http", "agent": "bot", "payload": payload, "retry": {"maxRetries": 0}});
     let failed = yard.submit(failing).await;
     let failed = yard.ended(&failed["id"]).await;
-    assert!(failed["error"]["message"].as_str().unwrap().contains("secret-is-(secret)"), "{failed}");
+    assert!(failed["error"]["message"].as_str().unwrap().contains("secret-is-secret://token"), "{failed}");
 
     let mut seen = String::new();
     loop {
@@ -101,7 +101,7 @@ async fn a_secret_reaches_its_request_and_nothing_else() {
         seen += &yard.get(path).await.body;
     }
     assert!(seen.contains("secret://token") && !seen.contains(CANARY), "{seen}");
-    let backup = yard.post("/v1/backup", json!({"path": "copy.db"})).await;
+    let backup = yard.post("/v1/backup", json!({"path": yard.dir.path().join("copy.db")})).await;
     assert_eq!(backup.status, 200, "{backup:?}");
     let mut files = Vec::new();
     files_below(yard.dir.path(), &mut files);
@@ -140,6 +140,15 @@ async fn a_secret_is_for_its_agents_and_survives_a_restart() {
         assert_eq!((refused.status, &problem["field"]), (400, &json!(format!("payload.{field}"))));
         assert!(problem["detail"].as_str().unwrap().contains("put secret://NAME in env"), "{problem}");
     }
+    for payload in [
+        json!({"url": "http://secret://token.invalid/"}),
+        json!({"url": "http://u:secret://token@127.0.0.1/"}),
+        json!({"url": "http://127.0.0.1/", "method": "secret://token"}),
+    ] {
+        let refused = yard.post("/v1/tasks", json!({"kind": "http", "agent": "bot", "payload": payload})).await;
+        let field = if payload["method"].is_null() { "payload.url" } else { "payload.method" };
+        assert_eq!((refused.status, &refused.problem()["field"]), (400, &json!(field)));
+    }
     for (name, body, status, what) in [
         ("short", json!({"value": "1234567"}), 400, "value"),
         ("a.b", json!({"value": CANARY}), 400, "name"),
@@ -155,6 +164,9 @@ async fn a_secret_is_for_its_agents_and_survives_a_restart() {
     assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{listed}");
     assert_eq!((&listed["items"][0]["name"], &listed["items"][0]["source"]), (&json!("token"), &json!("stored")));
     assert_eq!(submit(&yard, "http", "bot", "secret://token").await.status, 201);
+    assert_eq!(put(&yard, "token", json!({"value": CANARY})).await.status, 204);
+    let replaced = yard.get("/v1/audit?limit=1").await.json()["items"][0].clone();
+    assert_eq!((&replaced["before"]["agents"], &replaced["after"]["agents"]), (&json!(["bot"]), &Value::Null));
     assert_eq!(yard.request("DELETE", "/v1/secrets/token").send().await.status, 204);
     assert_eq!(yard.request("DELETE", "/v1/secrets/token").send().await.status, 404);
     assert_eq!(submit(&yard, "http", "bot", "secret://token").await.status, 400);
@@ -164,7 +176,7 @@ async fn a_secret_is_for_its_agents_and_survives_a_restart() {
         .iter()
         .map(|entry| entry["action"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(actions, ["secret.removed", "secret.set"]);
+    assert_eq!(actions, ["secret.removed", "secret.replaced", "secret.set"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -44,6 +44,7 @@ async fn bad_bodies_are_refused_and_nothing_is_stored() {
         ("/v1/drain", br#"{}"#, 400, "on", "missing field"),
         ("/v1/keys", br#"{"name":"a b","scopes":["read"]}"#, 400, "name", "a name is"),
         ("/v1/keys", br#"{"name":"a","scopes":[]}"#, 400, "scopes", "at least one"),
+        ("/v1/backup", br#"{"path":"x.db"}"#, 400, "path", "absolute"),
         ("/v1/backup", br#"{"path":"../x"}"#, 400, "path", "absolute"),
     ];
     for (path, body, status, field, rule) in table {

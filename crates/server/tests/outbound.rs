@@ -127,3 +127,53 @@ async fn a_change_counts_for_the_next_attempt() {
     let second = tokio::time::timeout(std::time::Duration::ZERO, listener.accept()).await;
     assert!(second.is_err(), "the second attempt has not connected");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_its_secret_a_subscription_is_sent_nothing() {
+    let yard = Yard::with(json!({"outbound": {"allow": ["127.0.0.1"]}})).await;
+    let listener = Listener::start().await;
+    let hook = json!({
+        "url": format!("{}hook?token=canary-url", listener.url), "secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw",
+    });
+    let patched = yard.request("PATCH", "/v1/config").json(&json!({"webhooks": {"own": hook}})).send().await;
+    assert_eq!(patched.status, 200, "{patched:?}");
+    let shown = patched.json()["values"]["webhooks"]["own"].clone();
+    assert_eq!(shown["url"], format!("{}…", listener.url));
+    let back = yard.request("PATCH", "/v1/config").json(&json!({"webhooks": {"own": {"url": shown["url"]}}}));
+    assert_eq!(back.send().await.problem()["field"], "webhooks.own.url", "what is shown is not the URL");
+    assert!(!yard.get("/v1/audit").await.body.contains("canary-url"));
+    let key = yard.dir.path().join("data/secrets.key");
+    let kept = std::fs::read(&key).unwrap();
+    std::fs::remove_file(&key).unwrap();
+
+    let yard = yard.restart(json!({"outbound": {"allow": ["127.0.0.1"]}})).await;
+    let config = yard.get("/v1/config").await.json();
+    assert_eq!(config["values"]["webhooks"]["own"]["secret"], "***", "{config}");
+    // Another change does not lose it.
+    patch(&yard, json!({"allow": ["127.0.0.1", "::1"]})).await;
+    yard.submit(json!({"kind": "noop"})).await;
+    let delivery = tried(&yard, |delivery| delivery["tries"] == 1).await;
+    assert_eq!(delivery["state"], "pending");
+    assert!(delivery["log"][0]["error"].as_str().unwrap().contains("cannot be opened"), "{delivery}");
+    assert_eq!(listener.taken(), 0);
+
+    std::fs::write(&key, kept).unwrap();
+    let yard = yard.restart(json!({"outbound": {"allow": ["127.0.0.1"]}})).await;
+    let delivery = tried(&yard, |delivery| delivery["state"] == "delivered").await;
+    assert_eq!((listener.taken(), &delivery["webhook"]), (1, &json!("own")));
+    let replay = format!("/v1/webhooks/deliveries/{}/replay", delivery["id"]);
+    assert_eq!(yard.post(&replay, Value::Null).await.status, 200);
+    let entry = yard.get("/v1/audit?limit=1").await.json()["items"][0].clone();
+    assert_eq!((&entry["action"], &entry["subject"]), (&json!("webhook.replayed"), &json!(delivery["id"].to_string())));
+}
+
+async fn tried(yard: &Yard, is_so: impl Fn(&Value) -> bool) -> Value {
+    for _ in 0..600 {
+        let delivery = yard.get("/v1/webhooks/deliveries").await.json()["items"][0].clone();
+        if is_so(&delivery) {
+            return delivery;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    panic!("{}", yard.get("/v1/webhooks/deliveries").await.body);
+}

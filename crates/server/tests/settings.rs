@@ -142,9 +142,9 @@ async fn stats_and_metrics_count_what_happened() {
 async fn a_backup_is_written_while_serving() {
     let yard = Yard::new().await;
     yard.submit(json!({"kind": "noop"})).await;
-    let reply = yard.post("/v1/backup", json!({"path": "copy.db"})).await;
+    let reply = yard.post("/v1/backup", json!({"path": yard.dir.path().join("copy.db")})).await;
     assert_eq!(reply.status, 200, "{reply:?}");
     assert!(reply.json()["bytes"].as_u64().unwrap() > 0);
-    let again = yard.post("/v1/backup", json!({"path": "copy.db"})).await;
+    let again = yard.post("/v1/backup", json!({"path": yard.dir.path().join("copy.db")})).await;
     assert_eq!(again.problem()["field"], "path");
 }

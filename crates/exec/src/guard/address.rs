@@ -100,7 +100,7 @@ const NEVER_V4: &[(u128, u32, &str)] = &[
 ];
 
 const NEVER_V6: &[(u128, u32, &str)] = &[
-    (v6([0xfd00, 0xec2, 0, 0], 0x254), 128, "a metadata service"),
+    (v6([0xfd00, 0xec2, 0, 0], 0), 32, "a metadata service"),
     (v6([0xfd20, 0xce, 0, 0], 0x254), 128, "a metadata service"),
     (v6([0xfe80, 0, 0, 0], 0), 10, "link-local"),
 ];

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use ipnet::IpNet;
 
+use super::address::{self, Special};
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Allow {
     Net(IpNet),
@@ -23,6 +25,18 @@ impl Allow {
             Allow::Net(net) => net.contains(&ip),
             Allow::Host(name) => *name == normal(host),
         }
+    }
+}
+
+impl Allow {
+    /// What it is, where listing it would not help: all of it is never called.
+    pub fn never(&self) -> Option<Special> {
+        let Allow::Net(net) = self else { return None };
+        let never = |ip: IpAddr| {
+            let all = std::iter::once(ip).chain(address::embedded(ip).map(IpAddr::V4));
+            all.filter_map(address::special).find(|what| what.is_never())
+        };
+        never(net.broadcast()).and(never(net.network()))
     }
 }
 
@@ -81,6 +95,23 @@ mod tests {
         for (text, expected) in table {
             let allow = text.parse::<Allow>().ok().map(|allow| allow.to_string());
             assert_eq!(allow.as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_never_called_is_told_apart() {
+        let never = |text: &str| text.parse::<Allow>().expect("an entry").never().map(|what| what.to_string());
+        for (text, what) in [
+            ("169.254.169.254", "a metadata service"),
+            ("169.254.0.0/16", "link-local"),
+            ("fe80::1", "link-local"),
+            ("fd00:ec2::23", "a metadata service"),
+            ("::ffff:169.254.169.254", "a metadata service"),
+        ] {
+            assert_eq!(never(text).as_deref(), Some(what), "{text}");
+        }
+        for text in ["0.0.0.0/0", "169.254.0.0/15", "10.0.0.0/8", "fd00::/8", "metadata.internal"] {
+            assert_eq!(never(text), None, "{text}");
         }
     }
 }

@@ -18,7 +18,10 @@ impl Resolve for GuardedResolver {
             let addresses: Vec<_> = tokio::net::lookup_host((host.as_str(), 0)).await?.collect();
             // One bad address refuses the name: whoever answers with both means the bad one.
             for address in &addresses {
-                guard.check_address(&host, address.ip())?;
+                guard.check_address(&host, address.ip()).inspect_err(|_| {
+                    let ip = address.ip();
+                    tracing::warn!(target: "runyard::outbound", host, %ip, "a name is not called for its address");
+                })?;
             }
             Ok(Box::new(addresses.into_iter()) as Addrs)
         })

@@ -100,6 +100,7 @@ fn metadata_and_link_local_cannot_be_listed() {
         "192.0.0.192",
         "168.63.129.16",
         "fd00:ec2::254",
+        "fd00:ec2::23",
         "fd20:ce::254",
         "fe80::1",
         "febf::1",
@@ -135,4 +136,8 @@ fn a_url_says_only_where_to_call() {
     let refused = check("http://0x7f.1/").expect_err("loopback").to_string();
     let expected = "127.0.0.1 is not called: 127.0.0.1 is loopback, not a public address (outbound.allow can list it)";
     assert_eq!(refused, expected);
+    let named = guard.check_address("db.internal", "10.1.2.3".parse().expect("an address")).expect_err("private");
+    let expected =
+        "db.internal is not called: it is a private network, not a public address (outbound.allow can list it)";
+    assert_eq!(named.to_string(), expected, "which address it has is not for everybody");
 }

@@ -263,7 +263,7 @@ fn last_event(data: &str) -> (Value, Fit) {
 
 pub(crate) async fn next_chunk(response: &mut Response, n_bytes: u64) -> Result<Option<bytes::Bytes>, Failure> {
     response.chunk().await.map_err(|error| {
-        let message = format!("the answer broke off after {n_bytes} bytes: {}", with_causes(&error));
+        let message = format!("the answer broke off after {n_bytes} bytes: {}", with_causes(&error.without_url()));
         Failure::work(Class::Task, message)
     })
 }

@@ -15,6 +15,8 @@ use crate::said::Said;
 pub struct HttpPayload {
     pub method: Method,
     pub url: Url,
+    /// As it was given.
+    url_text: String,
     pub headers: HeaderMap,
     /// As given, else what there is to say.
     pub body: Option<HttpBody>,
@@ -59,10 +61,16 @@ impl HttpPayload {
         Ok(HttpPayload {
             method,
             url: parse_url("url", &fields.url)?,
+            url_text: fields.url,
             headers: parse_headers(&fields.headers)?,
             body,
             unsaid,
         })
+    }
+
+    /// What is asked for, for people.
+    pub(crate) fn target(&self) -> String {
+        format!("{} {}", self.method, self.url_text)
     }
 }
 

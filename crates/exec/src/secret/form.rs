@@ -18,7 +18,7 @@ pub(super) enum Found {
     Nothing,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) enum Form {
     /// Any of its characters may be escaped.
     Text(String),
@@ -26,9 +26,10 @@ pub(super) enum Form {
     Exact(Vec<u8>),
 }
 
-/// All forms of a value. Of one with several lines also each line that is long enough to be a value.
+/// All forms of a value. Of one with several lines also each line that is long enough to be a value, and
+/// without the blanks around it: a header loses them on its way.
 pub(super) fn all(value: &str) -> Vec<Form> {
-    let lines = value.lines().filter(|line| line.len() >= VALUE_BYTES_MIN);
+    let lines = value.lines().flat_map(|line| [line, line.trim()]).filter(|line| line.len() >= VALUE_BYTES_MIN);
     let texts = lines.chain(Some(value).filter(|value| !value.is_empty())).map(|text| Form::Text(text.to_owned()));
     let encoded = [STANDARD_NO_PAD, URL_SAFE_NO_PAD].into_iter().flat_map(|engine| in_base64(value.as_bytes(), engine));
     texts.chain(encoded.map(Form::Exact)).collect()

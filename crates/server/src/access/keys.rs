@@ -136,7 +136,9 @@ pub fn write_key_file(path: &Path, key: &str) -> std::io::Result<()> {
     file.write_all(key.as_bytes())?;
     file.write_all(b"\n")?;
     file.sync_all()?;
-    std::fs::rename(&fresh, path)
+    std::fs::rename(&fresh, path)?;
+    // The name is on the disk only when its directory is.
+    path.parent().map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
 }
 
 fn random_key() -> Result<String, KeyError> {

@@ -28,9 +28,9 @@ pub use edge::{Exec, RateLimit, Secret, ServerLimits, Tls};
 pub use error::Error;
 pub use layers::{Layers, Merged, Origin, merge, merge_patch};
 pub use live::{ChangeError, Changed, Live, PATCH_SETTING, Sources, paths};
-pub use outbound::{Outbound, Webhook, redacted};
+pub use outbound::{Outbound, Webhook, redacted, shown_url};
 pub use schema::{default_file, json_schema};
-pub use sealed::opened;
+pub use sealed::{is_lost, opened};
 pub use telemetry::Telemetry;
 #[cfg(feature = "otlp")]
 pub use telemetry::header;

@@ -9,8 +9,9 @@ use serde_json::Value;
 use url::Url;
 
 use super::check::{Broken, Checked, NAME_RULE, broken, name_is_valid};
+use super::sealed::is_lost;
 use super::types::Config;
-use crate::webhook::secrets_of;
+use crate::webhook::{secrets_of, target_of};
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -104,7 +105,11 @@ fn event_bits(name: &str) -> Option<u32> {
 
 pub(super) fn check(config: &Config) -> Checked {
     for (at, entry) in config.outbound.allow.iter().enumerate() {
-        entry.parse::<Allow>().map_err(|error| Broken::new(format!("outbound.allow[{at}]"), &error.to_string()))?;
+        let field = || format!("outbound.allow[{at}]");
+        let allow = entry.parse::<Allow>().map_err(|error| Broken::new(field(), &error.to_string()))?;
+        if let Some(what) = allow.never() {
+            return broken(field(), &format!("is {what}, which is never called"));
+        }
     }
     for (name, webhook) in &config.webhooks {
         if !name_is_valid(name) {
@@ -117,6 +122,9 @@ pub(super) fn check(config: &Config) -> Checked {
 
 fn check_webhook(config: &Config, name: &str, webhook: &Webhook) -> Checked {
     let at = |field: &str| format!("webhooks.{name}.{field}");
+    if webhook.url.ends_with(REST_HIDDEN) {
+        return broken(at("url"), "is what is shown in the place of the whole URL: leave it out, or give it whole");
+    }
     config.outbound.check_url(&webhook.url).map_err(|message| Broken::new(at("url"), &message))?;
     if let Some(n) = webhook.events.iter().position(|event| event_bits(event).is_none()) {
         return broken(at(&format!("events[{n}]")), "is no event; see GET /v1/events, or task.*, session.*, *");
@@ -126,7 +134,7 @@ fn check_webhook(config: &Config, name: &str, webhook: &Webhook) -> Checked {
             return broken(at(&format!("{field}[{n}]")), NAME_RULE);
         }
     }
-    let secret = webhook.secret.as_deref().map_or(Ok(Vec::new()), secrets_of);
+    let secret = webhook.secret.as_deref().filter(|secret| !is_lost(secret)).map_or(Ok(Vec::new()), secrets_of);
     secret.map(drop).map_err(|error| Broken::new(at("secret"), &error.to_string()))
 }
 
@@ -137,6 +145,9 @@ pub fn redacted(mut values: Value) -> Value {
         if let Some(secret) = webhook.get_mut("secret") {
             *secret = Value::String(HIDDEN.to_owned());
         }
+        if let Some(Value::String(url)) = webhook.get_mut("url") {
+            *url = shown_url(url);
+        }
     }
     let headers = values.pointer_mut("/telemetry/otlpHeaders").and_then(Value::as_array_mut);
     for header in headers.into_iter().flatten() {
@@ -146,6 +157,17 @@ pub fn redacted(mut values: Value) -> Value {
     values
 }
 
+/// Of a receiver's URL only the place: what follows is often a token.
+pub fn shown_url(url: &str) -> String {
+    match Url::parse(url) {
+        Ok(parsed) if parsed.path() == "/" && parsed.query().is_none() && parsed.fragment().is_none() => url.to_owned(),
+        Ok(parsed) => format!("{}{REST_HIDDEN}", target_of(&parsed)),
+        Err(_) => HIDDEN.to_owned(),
+    }
+}
+
+/// In the place of path and query. No URL that is called ends so, so it cannot be set by mistake.
+const REST_HIDDEN: &str = "/…";
 /// What stands in the place of a secret. It is no secret itself, so it cannot be set by mistake.
 const HIDDEN: &str = "***";
 
@@ -184,6 +206,14 @@ mod tests {
         let shown = redacted(serde_json::to_value(&config).expect("plain data"));
         assert_eq!(shown["webhooks"]["all"]["secret"], "***");
         assert!(!shown.to_string().contains("MfKQ9r8G"));
+        assert_eq!(shown["webhooks"]["all"]["url"], "https://example.com/…");
+        for (url, expected) in [
+            ("https://example.com", "https://example.com"),
+            ("http://h:8080/?token=x", "http://h:8080/…"),
+            ("http://h/#x", "http://h/…"),
+        ] {
+            assert_eq!(shown_url(url), expected);
+        }
     }
 
     #[test]
@@ -191,6 +221,10 @@ mod tests {
         let url = "https://example.com/";
         let table = [
             (json!({ "outbound": { "allow": ["10.0.0.0/8", "a b"] } }), "outbound.allow[1]"),
+            (json!({ "outbound": { "allow": ["169.254.169.254"] } }), "outbound.allow[0]"),
+            (json!({ "outbound": { "allow": ["fe80::/64"] } }), "outbound.allow[0]"),
+            (json!({ "outbound": { "allow": ["::ffff:169.254.0.0/112"] } }), "outbound.allow[0]"),
+            (json!({ "webhooks": { "x": { "url": "https://example.com/…" } } }), "webhooks.x.url"),
             (json!({ "webhooks": { "x": { "url": "http://127.0.0.1/" } } }), "webhooks.x.url"),
             (json!({ "webhooks": { "x": { "url": "http://me@example.com/" } } }), "webhooks.x.url"),
             (json!({ "webhooks": { "x": { "url": "ftp://example.com/" } } }), "webhooks.x.url"),

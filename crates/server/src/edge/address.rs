@@ -1,6 +1,6 @@
 //! Who is asking? Behind a proxy that is trusted, whoever it says; else whoever connected.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use axum::http::HeaderMap;
 use ipnet::IpNet;
@@ -15,10 +15,17 @@ pub fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[String]) -> 
     let named = headers.get_all("x-forwarded-for").into_iter().filter_map(|value| value.to_str().ok());
     let mut hops: Vec<&str> = named.flat_map(|list| list.split(',')).map(str::trim).collect();
     while is_trusted(address, trusted) {
-        let Some(hop) = hops.pop().and_then(|hop| hop.parse::<IpAddr>().ok()) else { break };
+        let Some(hop) = hops.pop().and_then(hop_address) else { break };
         address = hop.to_canonical();
     }
     address
+}
+
+/// Some proxies tell the port too: `192.0.2.1:4711`, `[2001:db8::1]:4711`.
+fn hop_address(hop: &str) -> Option<IpAddr> {
+    let with_port = || hop.parse::<SocketAddr>().ok().map(|address| address.ip());
+    let in_brackets = || hop.strip_prefix('[')?.strip_suffix(']')?.parse().ok().map(IpAddr::V6);
+    hop.parse().ok().or_else(with_port).or_else(in_brackets)
 }
 
 pub fn is_trusted(address: IpAddr, trusted: &[String]) -> bool {
@@ -54,6 +61,9 @@ mod tests {
             ("10.0.0.1", &["203.0.113.9", "198.51.100.7, 10.2.2.2"], "198.51.100.7"),
             ("::1", &["2001:db8::5"], "2001:db8::5"),
             ("::ffff:10.0.0.1", &["198.51.100.7"], "198.51.100.7"),
+            ("10.0.0.1", &["203.0.113.9, 198.51.100.7:4711, 10.2.2.2:80"], "198.51.100.7"),
+            ("10.0.0.1", &["[2001:db8::5]:4711"], "2001:db8::5"),
+            ("10.0.0.1", &["[2001:db8::5]"], "2001:db8::5"),
             ("10.0.0.1", &[], "10.0.0.1"),
             ("10.0.0.1", &["nonsense"], "10.0.0.1"),
             ("10.0.0.1", &["198.51.100.7, nonsense"], "10.0.0.1"),

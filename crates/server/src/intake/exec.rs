@@ -58,6 +58,11 @@ fn check_image(exec: &Exec, payload: &RawValue) -> Result<(), Error> {
 /// Each secret must be there, be for this agent and stand where it stays one, so that a mistake is seen now and not at the
 /// start.
 pub fn check_secrets(intake: &Intake, kind: &str, agent: &str, payload: &RawValue) -> Result<(), Error> {
+    if kind == "http"
+        && let Some((found, why)) = secret::misplaced_in_http(payload)
+    {
+        return Err(Invalid::new(found.field, why).into());
+    }
     for Reference { name, field } in secret::references(payload) {
         check_place(kind, &field)?;
         let Some(vault) = intake.vault else { continue };

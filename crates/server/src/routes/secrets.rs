@@ -40,9 +40,11 @@ pub async fn put(
     // To its end also when the client hangs up, as every change.
     let change = tokio::spawn(async move {
         let told = json!({ "agents": agents });
-        let replaced = app.vault.set(&app.handle, &name, &value, agents).await?;
-        let action = if replaced { "secret.replaced" } else { "secret.set" };
-        app.audit.record(&caller.actor, Entry::new(action).of(&*name).after(told)).await;
+        let entry = match app.vault.set(&app.handle, &name, &value, agents).await? {
+            Some(replaced) => Entry::new("secret.replaced").before(json!({ "agents": replaced.agents })),
+            None => Entry::new("secret.set"),
+        };
+        app.audit.record(&caller.actor, entry.of(&*name).after(told)).await;
         Ok::<_, secrets::Error>(())
     });
     ended(change.await)

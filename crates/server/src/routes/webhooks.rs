@@ -67,7 +67,11 @@ pub async fn show(State(app): State<Arc<App>>, NumberPath(id): NumberPath) -> Re
 /// refused: it is being tried anyway.
 #[utoipa::path(post, path = "/v1/webhooks/deliveries/{id}/replay", tag = "webhooks", params(("id" = u64, Path)),
     responses((status = 200, description = "The delivery, pending", body = DeliveryView)))]
-pub async fn replay(State(app): State<Arc<App>>, NumberPath(id): NumberPath) -> Result<Json<DeliveryView>, Error> {
+pub async fn replay(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    NumberPath(id): NumberPath,
+) -> Result<Json<DeliveryView>, Error> {
     let delivery = found(&app, id).await?;
     // A pending row belongs to the deliverer: it may be on its way at this moment.
     if delivery.next_at().is_some() {
@@ -77,8 +81,15 @@ pub async fn replay(State(app): State<Arc<App>>, NumberPath(id): NumberPath) -> 
     let state = DeliveryState::Pending { next_at: now_ms };
     let progress = Progress { state, since_ms: now_ms, n_tries: 0, ..delivery.progress };
     let change = DeliveryChange { id: delivery.id, progress, others: Vec::new(), happening: None };
-    app.handle.ask(|ticket| Event::Deliveries { ticket: Some(ticket), changes: vec![change] }).await?;
-    app.webhooks.posted.notify_one();
+    // To its end also when the client hangs up, as every change.
+    let again = app.clone();
+    let replayed = tokio::spawn(async move {
+        again.handle.ask(|ticket| Event::Deliveries { ticket: Some(ticket), changes: vec![change] }).await?;
+        again.webhooks.posted.notify_one();
+        again.audit.record(&caller.actor, Entry::new("webhook.replayed").of(id.to_string())).await;
+        Ok::<_, Error>(())
+    });
+    replayed.await.map_err(|_| Error::Internal("the change ended without an answer".into()))??;
     let delivery = found(&app, id).await?;
     shown(&app, delivery).await.map(Json)
 }

@@ -342,6 +342,12 @@ async fn send(app: &App, client: &OnceLock<GuardedClient>, job: &Job) -> Result<
         }
     };
     let (body, traceparent) = body(app, &job.delivery).await.map_err(|error| error.to_string())?;
-    let (id, secrets) = (message_id(&job.delivery), secrets_for(app, &job.delivery));
+    let (id, secrets) = match secrets_for(app, &job.delivery) {
+        Ok(secrets) => (message_id(&job.delivery), secrets),
+        Err(error) => {
+            tracing::error!(target: "runyard::webhook", delivery = job.delivery.id.0, "{error}");
+            return Ok(Sent::not_called(error));
+        }
+    };
     Ok(post(client, Outgoing { url: job.url.clone(), id, secrets, body, traceparent }).await)
 }

@@ -164,12 +164,14 @@ async fn finished_batch(app: &App, id: BatchId) -> Result<Option<Data>, Error> {
     Ok(Some(Data::Batch(Box::new(batch_view(&batch, stored)))))
 }
 
-/// Those of its subscription, or the server's own.
-pub fn secrets_for(app: &App, delivery: &Delivery) -> Vec<Secret> {
+/// Those of its subscription, or the server's own. Whoever has a secret is sent nothing that another one signs.
+pub fn secrets_for(app: &App, delivery: &Delivery) -> Result<Vec<Secret>, String> {
     let config = app.config.current();
     let webhook = delivery.hook.as_ref().and_then(|hook| config.config.webhooks.get(hook.as_str()));
-    let own = webhook.and_then(|webhook| webhook.secret.as_deref()).and_then(|text| secrets_of(text).ok());
-    own.unwrap_or_else(|| {
-        app.webhooks.secrets.load().signing(clock::wall_ms()).map(|(secret, _)| secret.clone()).collect()
-    })
+    match webhook.and_then(|webhook| webhook.secret.as_deref()) {
+        Some(text) => secrets_of(text).map_err(|_| LOST_SECRET.to_owned()),
+        None => Ok(app.webhooks.secrets.load().signing(clock::wall_ms()).map(|(secret, _)| secret.clone()).collect()),
+    }
 }
+
+const LOST_SECRET: &str = "it is not sent: the secret of its subscription cannot be opened with this secrets.key";

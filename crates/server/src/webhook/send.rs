@@ -35,6 +35,13 @@ pub struct Sent {
     pub outcome: Outcome,
 }
 
+impl Sent {
+    /// A try all the same: whoever looks at the delivery learns why nothing comes.
+    pub fn not_called(error: String) -> Sent {
+        Sent { at_ms: clock::wall_ms(), took_ms: 0, status: None, outcome: failed(error, Blame::Nobody) }
+    }
+}
+
 #[derive(Debug)]
 pub enum Outcome {
     Taken,
