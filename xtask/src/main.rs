@@ -68,9 +68,14 @@ fn soak_steps() -> Vec<Step> {
             .env("RUNYARD_CHAOS_SECONDS", "600"),
         Step::tests("kill -9 while delivering, 1000 times", "cargo test --release -p runyard --test webhook_kill")
             .env("RUNYARD_KILLS", "1000"),
+        Step::tests(
+            "kill -9 when schedules are due, 300 times",
+            "cargo test --release -p runyard --test schedule_kill",
+        )
+        .env("RUNYARD_KILLS", "300"),
         Step::check(
-            "10 000 clients that wait, 1000 requests a second, ten times too many submits",
-            "cargo run --release -p runyard -- bench --only edge --strict",
+            "10 000 clients that wait, ten times too many submits, 100 000 schedules",
+            "cargo run --release -p runyard -- bench --only edge,schedules --strict",
         ),
     ]
 }

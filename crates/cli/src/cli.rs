@@ -5,8 +5,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::bench;
 use crate::client::Client;
 use crate::command::{
-    agents, artifacts, audit, backup, batch, cancel, config, demo, drain, heartbeat, input, key, lanes, list, logs,
-    retry, secret, serve, session, show, stats, submit, supervise, tick, upload, wait, watch, webhook, why,
+    agents, artifacts, audit, backup, batch, cancel, config, cron, demo, drain, heartbeat, input, key, lanes, list,
+    logs, retry, secret, serve, session, show, stats, submit, supervise, tick, upload, wait, watch, webhook, why,
 };
 use crate::error::Result;
 use crate::exit::{self, Exit};
@@ -53,6 +53,8 @@ enum Command {
     Submit(Box<submit::Args>),
     /// Submit many tasks from a file
     Batch(batch::Args),
+    /// Tasks at times: make, list, change and run schedules
+    Cron(cron::Args),
     /// Hand in a file for tasks to come
     Upload(upload::Args),
     /// List tasks, newest first
@@ -123,6 +125,7 @@ impl Cli {
             Command::Demo(args) => demo::run(shared, args).await,
             Command::Submit(args) => submit::run(shared, *args).await,
             Command::Batch(args) => batch::run(shared, args).await,
+            Command::Cron(args) => cron::run(shared, args).await,
             Command::Upload(args) => upload::run(shared, args).await,
             Command::List(args) => list::run(shared, args).await,
             Command::Show(args) => show::run(shared, args).await,

@@ -10,11 +10,13 @@ use runyard_wire::{
     AgentPut, AgentView, ArtifactsView, AuditView, BackupRequest, BackupView, BatchAnswer, BatchRequest, BatchView,
     CancelAnswer, CancelFilter, CancelManyAnswer, CancelRequest, ConfigView, DeliveryView, DrainRequest, DrainView,
     ExplainView, HeartbeatRequest, Id, InputAnswer, InputRequest, KeyCreated, KeyRequest, KeyView, LanePut, LaneView,
-    ListPage, MessageView, Problem, SecretPut, SecretView, SessionSettings, SessionStopAllAnswer, SessionStopAnswer,
-    SessionView, StatsView, StepView, TaskRequest, TaskView, UploadView, WebhookSecrets,
+    ListPage, MessageView, PauseRequest, Problem, RunView, ScheduleRequest, ScheduleView, SecretPut, SecretView,
+    SessionSettings, SessionStopAllAnswer, SessionStopAnswer, SessionView, StatsView, StepView, TaskRequest, TaskView,
+    UploadView, WebhookSecrets,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::locate::{Connection, is_loopback};
@@ -184,6 +186,44 @@ impl Client {
 
     pub async fn session_reset(&self, key: &str) -> Result<Answer<SessionStopAllAnswer>> {
         self.send::<_, ()>(Method::POST, &["v1", "sessions", key, "reset"], &[], None).await
+    }
+
+    pub async fn schedule_create(&self, request: &ScheduleRequest) -> Result<Answer<ScheduleView>> {
+        self.send(Method::POST, &["v1", "schedules"], &[], Some(request)).await
+    }
+
+    pub async fn schedule_list(&self, query: &[(&str, String)]) -> Result<Answer<ListPage<ScheduleView>>> {
+        self.get(&["v1", "schedules"], query).await
+    }
+
+    /// By its id or its name, here and below.
+    pub async fn schedule(&self, schedule: &str) -> Result<Answer<ScheduleView>> {
+        self.get(&["v1", "schedules", schedule], &[]).await
+    }
+
+    pub async fn schedule_patch(&self, schedule: &str, patch: &Map<String, Value>) -> Result<Answer<ScheduleView>> {
+        self.send(Method::PATCH, &["v1", "schedules", schedule], &[], Some(patch)).await
+    }
+
+    pub async fn schedule_remove(&self, schedule: &str) -> Result<()> {
+        let url = self.url(&["v1", "schedules", schedule], &[]);
+        self.respond(&url, self.http.delete(url.clone()).timeout(ANSWER_TIMEOUT)).await.map(drop)
+    }
+
+    pub async fn schedule_pause(&self, schedule: &str, request: &PauseRequest) -> Result<Answer<ScheduleView>> {
+        self.send(Method::POST, &["v1", "schedules", schedule, "pause"], &[], Some(request)).await
+    }
+
+    pub async fn schedule_resume(&self, schedule: &str) -> Result<Answer<ScheduleView>> {
+        self.send::<_, ()>(Method::POST, &["v1", "schedules", schedule, "resume"], &[], None).await
+    }
+
+    pub async fn schedule_run(&self, schedule: &str) -> Result<Answer<RunView>> {
+        self.send::<_, ()>(Method::POST, &["v1", "schedules", schedule, "run"], &[], None).await
+    }
+
+    pub async fn schedule_runs(&self, schedule: &str, query: &[(&str, String)]) -> Result<Answer<ListPage<RunView>>> {
+        self.get(&["v1", "schedules", schedule, "runs"], query).await
     }
 
     pub async fn delivery_list(&self, query: &[(&str, String)]) -> Result<Answer<ListPage<DeliveryView>>> {

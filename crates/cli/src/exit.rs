@@ -13,7 +13,7 @@ Exit codes:
     3  the task was cancelled
     4  the server refused the request, or the task was rejected
     5  the server cannot be reached, or failed
-    6  there is no such task, batch, session, key, …
+    6  there is no such task, batch, session, schedule, key, …
   124  timed out while waiting
 
 Environment:

@@ -49,6 +49,8 @@ mod reload;
 mod retention;
 #[path = "api/retries.rs"]
 mod retries;
+#[path = "api/schedules.rs"]
+mod schedules;
 #[path = "api/session_settings.rs"]
 mod session_settings;
 #[path = "api/session_stops.rs"]

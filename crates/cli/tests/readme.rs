@@ -29,3 +29,8 @@ fn the_guide_to_processes_shows_what_is_there() {
 fn the_guide_to_webhooks_does_what_it_says() {
     page::run_through(&page::read("docs/guides/webhooks.md"), 7, 1);
 }
+
+#[test]
+fn the_guide_to_schedules_does_what_it_says() {
+    page::run_through(&page::read("docs/guides/schedules.md"), 6, 5);
+}

@@ -320,3 +320,55 @@ fn the_demo_shows_work_being_done() {
     let text = String::from_utf8_lossy(&assert.get_output().stdout).into_owned();
     assert!(text.contains("task.completed") && text.contains("tasks submitted"), "{text}");
 }
+
+#[test]
+fn a_crontab_file_becomes_schedules_line_by_line() {
+    let yard = Yard::start();
+    let file = yard.home().join("old tab.cron");
+    let text = "# old\nA=1\n\n15 2 * * * echo $A\n@reboot x\n0 25 * * * y\n@daily cat %hi\n";
+    std::fs::write(&file, text).expect("written");
+    let file = file.to_str().expect("UTF-8");
+    let would = yard.out(4, &["cron", "import", "--dry-run", file]);
+    assert!(would.contains("line 4: would add: old-tab-4: at 02:15, in the server's time zone"), "{would}");
+    assert_eq!(yard.json(&["cron", "list"])["items"], serde_json::json!([]), "nothing was made");
+    let said = yard.out(4, &["cron", "import", "--prefix", "tab", "--agent", "ops", file]);
+    let expected = [
+        "line 2: set: A for the commands below",
+        "line 4: added: tab-4: at 02:15, in UTC",
+        "line 5: refused: @reboot is no time: start it with the server, or submit a task",
+        "line 6: refused: column 3: 25 is no hour: 0 to 23",
+        "line 7: added: tab-7: at 00:00, in UTC",
+    ];
+    assert_eq!(said.lines().collect::<Vec<_>>(), expected);
+    let made = yard.json(&["cron", "show", "tab-4"]);
+    assert_eq!(made["task"]["payload"], serde_json::json!({"shell": "echo $A", "env": {"A": "1"}}));
+    assert_eq!(made["task"]["agent"], "ops");
+    let task = yard.out(0, &["cron", "run", "tab-7"]);
+    yard.out(0, &["wait", &task]);
+    assert_eq!(yard.out(0, &["logs", &task]), "hi");
+    let again = yard.out(4, &["cron", "import", "--prefix", "tab", file]);
+    assert!(again.contains("line 4: refused: tab-4: there is a schedule `tab-4` already"), "{again}");
+}
+
+#[test]
+fn a_schedule_is_made_and_changed_from_the_command_line() {
+    let yard = Yard::start();
+    let id = yard
+        .out(0, &["cron", "add", "a", "--every", "1h", "--max-runs", "3", "--catch-up", "2/10m", "--", "echo", "hi"]);
+    let made = yard.json(&["cron", "show", &id]);
+    assert_eq!((&made["name"], &made["schedule"]["everyMs"]), (&"a".into(), &3_600_000.into()));
+    assert_eq!((&made["maxRuns"], &made["catchUp"]["expiryMs"]), (&3.into(), &600_000.into()));
+    let edited = yard.json(&["cron", "edit", "a", "--rename", "b", "--unset", "max-runs", "--timeout", "5s"]);
+    assert_eq!((&edited["name"], &edited["task"]["timeoutMs"]), (&"b".into(), &5000.into()));
+    assert_eq!(edited["task"]["payload"], made["task"]["payload"], "what is not named stays");
+    assert!(edited.get("maxRuns").is_none(), "{edited}");
+    let task = yard.out(0, &["cron", "run", "b"]);
+    assert!(yard.out(0, &["wait", &task]).contains("completed"));
+    assert!(yard.err(2, &["cron", "add", "c", "--", "true"]).contains("--cron, --every or --at"));
+    assert!(yard.err(2, &["cron", "edit", "b"]).contains("what is to be changed"));
+    assert!(yard.err(2, &["cron", "next", "0 0 31 2 *"]).contains("column 5"));
+    assert!(yard.err(4, &["cron", "add", "b", "--at", "1h", "--", "true"]).contains("name_taken"));
+    yard.out(0, &["cron", "rm", "b"]);
+    assert!(yard.err(6, &["cron", "show", "b"]).contains("there is no schedule b"));
+    assert_eq!(yard.json(&["cron", "runs", &id])["items"][0]["taskId"], task.as_str());
+}

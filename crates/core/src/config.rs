@@ -42,6 +42,9 @@ pub struct Config {
     pub retention_ms: u64,
     /// Who is told of what, beside those who asked with their task.
     pub hooks: Vec<Hook>,
+    pub schedules_max: u64,
+    /// Nothing of any schedule is due.
+    pub schedules_paused: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,6 +106,8 @@ impl Default for Config {
             rejections_per_hour_max: 1000,
             retention_ms: 30 * 24 * 3_600_000,
             hooks: Vec::new(),
+            schedules_max: 100_000,
+            schedules_paused: false,
         }
     }
 }

@@ -18,12 +18,14 @@ use crate::fleet::Fleet;
 use crate::flow::FlowKey;
 use crate::gate::{Gate, GateKey};
 use crate::hash::{DetMap, DetSet, mix};
-use crate::ids::{BatchId, FlowId, TaskId, Ticket, Token, WorkerId};
+use crate::ids::{BatchId, FlowId, ScheduleId, TaskId, Ticket, Token, WorkerId};
 use crate::line::{Line, Spot, Standing};
 use crate::name::{Blob, Name};
 use crate::now::{Clock, Now, SteadyMs};
 use crate::outbox::{Delivery, DeliveryId, Progress};
 use crate::roll::Roll;
+use crate::schedule::{Run, ScheduleDue};
+use crate::schedules::ScheduleEntry;
 use crate::session::{Message, Session, SessionId};
 use crate::slab::{AgentIx, FlowIx, GateIx, Slab};
 use crate::task::{Phase, Task};
@@ -55,6 +57,10 @@ pub struct Core {
     pub(crate) session_by_key: DetMap<Name, SessionId>,
     pub(crate) wall_dues: DueWindow,
     pub(crate) steady_dues: DueWindow,
+    pub(crate) schedule_dues: DueWindow<ScheduleDue>,
+    /// Those that this tick is about.
+    pub(crate) schedules: BTreeMap<ScheduleId, Box<ScheduleEntry>>,
+    pub(crate) n_schedules: u64,
     pub(crate) timers: BTreeSet<(SteadyMs, Timer)>,
     /// Pending releases, and whether the store knows them already.
     pub(crate) releases: BTreeMap<Release, Stored>,
@@ -106,6 +112,9 @@ pub(crate) struct Tick {
     pub happenings: Vec<Happening>,
     pub deliveries: Vec<Delivery>,
     pub deliveries_put: Vec<(DeliveryId, Progress)>,
+    pub runs_added: Vec<Run>,
+    pub runs_put: Vec<Run>,
+    pub schedules_removed: Vec<ScheduleId>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -239,6 +248,8 @@ pub(crate) enum Timer {
 pub struct Wants {
     pub flows: Vec<FlowWant>,
     pub dues: Vec<DueWant>,
+    /// Schedules in the order of their due moments, after this one, so many.
+    pub schedules: Option<(Option<ScheduleDue>, usize)>,
 }
 
 /// Queued tasks of one flow in (rank, seq) order, after `after`.
@@ -281,6 +292,9 @@ impl Core {
                 self.tick.settings.push((name, value));
                 ticket.into_iter().for_each(|ticket| answer(out, ticket, Answer::Done));
             }
+            Event::Schedule { ticket, id, act } => self.on_schedule(now, ticket, id, act, out),
+            Event::RunEnded { release, run } => self.on_run_ended(now, release, run.map(|run| *run)),
+            Event::SchedulesRefilled { dues, rest } => self.schedule_dues.refill(dues, rest),
             Event::Deliveries { ticket, changes } => self.on_deliveries(ticket, changes, out),
             Event::Admit { admit, ticket } => self.on_admit(now, admit, ticket, out),
             Event::Wake => self.on_wake(now, out),
@@ -306,6 +320,7 @@ impl Core {
                 }
             }
             Event::Session { key, .. } => self.need_session(key, needs),
+            Event::Schedule { id, act, .. } => self.need_schedule(*id, act, needs),
             Event::Report { report: Report::InputTaken { message }, .. } => self.need_tasks(&[*message], needs),
             Event::Cancel { task, .. }
             | Event::Change { task, .. }
@@ -322,6 +337,7 @@ impl Core {
             let due = window.iter().take_while(|due| due.at_ms <= at_ms).take(DUES_PER_WAKE);
             due.for_each(|due| self.need_tasks(&[due.task], needs));
         }
+        needs.schedules.extend(self.schedules_due(now).map(|(_, id)| id));
     }
 
     /// Batches and sessions that rows refer to and that are not in memory.
@@ -347,7 +363,7 @@ impl Core {
         }
     }
 
-    fn need_session(&self, key: &Name, needs: &mut Needs) {
+    pub(crate) fn need_session(&self, key: &Name, needs: &mut Needs) {
         match self.session_by_key.get(key) {
             Some(id) => {
                 let gatherer = self.sessions[id].session.gatherer;
@@ -379,6 +395,9 @@ impl Core {
         for task in rows.tasks {
             self.load_task(task);
         }
+        for row in rows.schedules {
+            self.load_schedule(row);
+        }
         for row in rows.keys {
             self.tick.keys.entry((row.key.agent.clone(), row.key.key.clone())).or_insert(row);
         }
@@ -406,10 +425,11 @@ impl Core {
         let now = self.later(now);
         let steady = [self.steady_dues.first().map(|due| due.at_ms), self.timers.first().map(|timer| timer.0)];
         let steady = steady.into_iter().flatten().min().map(|at_ms| at_ms.saturating_sub(now.steady_ms));
-        let wall = self.wall_dues.first().map(|due| match due.at_ms.saturating_sub(now.wall_ms) {
+        let wall_dues = self.wall_dues.first().map(|due| due.at_ms).into_iter().chain(self.next_schedule_due());
+        let wall = wall_dues.min().map(|at_ms| match at_ms.saturating_sub(now.wall_ms) {
             0 => 0,
             // A wall clock that was set back must first come there again: to be woken before that helps nobody.
-            _ => due.at_ms.saturating_sub(given.wall_ms),
+            _ => at_ms.saturating_sub(given.wall_ms),
         });
         steady.into_iter().chain(wall).min()
     }
@@ -451,6 +471,7 @@ impl Core {
                 wants.dues.push(DueWant { clock, after, limit: (max / 2).max(1) });
             }
         }
+        wants.schedules = self.schedule_dues.wants(max).map(|after| (after, (max / 2).max(1)));
         wants
     }
 

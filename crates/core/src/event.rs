@@ -6,10 +6,11 @@ use crate::batch::Batch;
 use crate::config::Config;
 use crate::explain::Explanation;
 use crate::flow::{FlowKey, Resources};
-use crate::ids::{BatchId, FlowId, TaskId, Ticket, Token, WorkerId};
+use crate::ids::{BatchId, FlowId, ScheduleId, TaskId, Ticket, Token, WorkerId};
 use crate::name::{Blob, Name};
 use crate::now::{Clock, SteadyMs, WallMs};
 use crate::outbox::DeliveryChange;
+use crate::schedule::{Origin, Run, ScheduleAct, ScheduleAnswer, ScheduleDue, ScheduleFacts, ScheduleRefusal};
 use crate::session::{Context, Mode, Session, SessionId, Settings, Usage};
 use crate::task::{Class, Phase, Policy, Stop, Task, Text, Tier};
 
@@ -71,6 +72,21 @@ pub enum Event {
         ticket: Option<Ticket>,
         name: Name,
         value: Blob,
+    },
+    Schedule {
+        ticket: Ticket,
+        id: ScheduleId,
+        act: ScheduleAct,
+    },
+    /// The task of this run has ended: its rows are loaded, and here is the run as the store has it.
+    RunEnded {
+        release: Release,
+        run: Option<Box<Run>>,
+    },
+    /// The next schedules, in the order of their due moments.
+    SchedulesRefilled {
+        dues: Vec<ScheduleDue>,
+        rest: Rest,
     },
     /// What the deliverer has done about rows of the outbox.
     Deliveries {
@@ -184,6 +200,8 @@ pub struct NewTask {
     pub session: Option<NewMember>,
     /// A running task that is to get this as input instead, if it takes it.
     pub steers: Option<TaskId>,
+    /// The run of a schedule that it is the task of.
+    pub origin: Option<Origin>,
     /// The task as submitted, defaults filled in.
     pub spec: Blob,
     /// Set in a `Partial` batch for an item that the edge already refused.
@@ -313,6 +331,8 @@ pub enum Release {
     SessionOverflow { session: SessionId },
     /// All sessions after this one, whose rules may have changed.
     SessionReview { after: SessionId },
+    /// The run whose task has ended.
+    RunEnded { schedule: ScheduleId, run: u64, task: TaskId },
 }
 
 /// Why the members of a session are stopped.
@@ -425,6 +445,7 @@ pub enum Answer {
     Heartbeat(HeartbeatAnswer),
     Explained(Option<Box<Explanation>>),
     Session(SessionAnswer),
+    Schedule(Result<ScheduleAnswer, ScheduleRefusal>),
     Done,
 }
 
@@ -554,10 +575,20 @@ pub enum HappeningKind {
     SessionChanged = 16,
     SessionStopped = 17,
     SessionReset = 18,
+    ScheduleCreated = 19,
+    ScheduleChanged = 20,
+    SchedulePaused = 21,
+    ScheduleResumed = 22,
+    ScheduleDeleted = 23,
+    ScheduleFired = 24,
+    ScheduleSkipped = 25,
+    ScheduleMissed = 26,
+    ScheduleFailing = 27,
+    ScheduleRecovered = 28,
 }
 
 impl HappeningKind {
-    pub const ALL: [HappeningKind; 19] = [
+    pub const ALL: [HappeningKind; 29] = [
         HappeningKind::TaskCreated,
         HappeningKind::TaskQueued,
         HappeningKind::TaskStarted,
@@ -577,6 +608,16 @@ impl HappeningKind {
         HappeningKind::SessionChanged,
         HappeningKind::SessionStopped,
         HappeningKind::SessionReset,
+        HappeningKind::ScheduleCreated,
+        HappeningKind::ScheduleChanged,
+        HappeningKind::SchedulePaused,
+        HappeningKind::ScheduleResumed,
+        HappeningKind::ScheduleDeleted,
+        HappeningKind::ScheduleFired,
+        HappeningKind::ScheduleSkipped,
+        HappeningKind::ScheduleMissed,
+        HappeningKind::ScheduleFailing,
+        HappeningKind::ScheduleRecovered,
     ];
 
     /// The name users see in the event stream.
@@ -601,11 +642,21 @@ impl HappeningKind {
             HappeningKind::SessionChanged => "session.changed",
             HappeningKind::SessionStopped => "session.stopped",
             HappeningKind::SessionReset => "session.reset",
+            HappeningKind::ScheduleCreated => "schedule.created",
+            HappeningKind::ScheduleChanged => "schedule.changed",
+            HappeningKind::SchedulePaused => "schedule.paused",
+            HappeningKind::ScheduleResumed => "schedule.resumed",
+            HappeningKind::ScheduleDeleted => "schedule.deleted",
+            HappeningKind::ScheduleFired => "schedule.fired",
+            HappeningKind::ScheduleSkipped => "schedule.skipped",
+            HappeningKind::ScheduleMissed => "schedule.missed",
+            HappeningKind::ScheduleFailing => "schedule.failing",
+            HappeningKind::ScheduleRecovered => "schedule.recovered",
         }
     }
 
     /// The bit of this kind in a set of kinds.
-    pub fn bit(self) -> u32 {
+    pub fn bit(self) -> u64 {
         1 << (self as u8)
     }
 
@@ -639,6 +690,7 @@ pub enum Subject {
     Batch(Box<Batch>),
     Worker { worker: WorkerId, name: Name },
     Session(Box<Session>),
+    Schedule(Box<ScheduleFacts>),
     Config,
 }
 

@@ -18,6 +18,7 @@ macro_rules! id128 {
 
 id128!(TaskId, "A task, as a UUIDv7 made by the node that received it.");
 id128!(BatchId, "A batch, as a UUIDv7 made by the node that received it.");
+id128!(ScheduleId, "A schedule, as a UUIDv7 made by the node that received it.");
 id128!(WorkerId, "A worker, kept by the worker over its restarts.");
 
 /// A flow's row. Never reused, so that a stale reference cannot name another flow.

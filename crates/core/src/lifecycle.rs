@@ -16,6 +16,7 @@ use crate::ids::TaskId;
 use crate::line::Standing;
 use crate::now::{Clock, Now};
 use crate::planted::Bug;
+use crate::schedule::Origin;
 use crate::slab::{AgentIx, FlowIx};
 use crate::task::{Class, Delay, Failure, Lease, Phase, State, Stop, Text, Wait};
 use crate::trail::{Step, StepKind};
@@ -135,6 +136,9 @@ impl Core {
         self.flow_lost_task(flow);
         let task = &self.entry(id).task;
         let (phase, has_children, has_place, batch) = (task.phase(), task.has_children, task.has_place, task.batch);
+        if let Some(Origin { schedule, run }) = task.origin.filter(|_| !self.has_bug(Bug::RunNotClosed)) {
+            self.add_release(Release::RunEnded { schedule, run, task: id });
+        }
         if has_children && !self.has_bug(Bug::ReleaseLost) {
             let ended = if phase == Phase::Completed { ParentEnd::Well } else { ParentEnd::Badly };
             self.add_release(Release::Parent { parent: id, ended });

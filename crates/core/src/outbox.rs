@@ -24,7 +24,7 @@ pub struct DeliveryId(pub u64);
 pub struct Hook {
     pub name: Name,
     /// Bits of [`HappeningKind::bit`](crate::event::HappeningKind::bit).
-    pub events: u32,
+    pub events: u64,
     /// Only tasks of these, each list empty for all. With any of them set it is told of tasks only.
     pub agents: Vec<Name>,
     pub lanes: Vec<Name>,
@@ -104,7 +104,7 @@ impl Delivery {
         match &self.happening.subject {
             Subject::Task(facts) => Some(facts.task.0),
             Subject::Batch(batch) => Some(batch.id.0),
-            Subject::Worker { .. } | Subject::Session(_) | Subject::Config => None,
+            Subject::Worker { .. } | Subject::Session(_) | Subject::Schedule(_) | Subject::Config => None,
         }
     }
 

@@ -82,10 +82,20 @@ pub enum Bug {
     CallbackLost,
     /// The end of a task is posted twice.
     CallbackTwice,
+    /// A moment that was fired stays due.
+    FiresTwice,
+    /// A moment that comes while another is fired is passed over.
+    OccurrenceLost,
+    /// A run starts beside the one before, though its schedule skips such.
+    OverlapIgnored,
+    /// An edited schedule begins anew, with moments that have been fired.
+    EditRefires,
+    /// The end of a task does not reach its run.
+    RunNotClosed,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 38] = [
+    pub const ALL: [Bug; 43] = [
         Bug::SlotNotReleased,
         Bug::EffectBeforeCommit,
         Bug::StaleTokenTaken,
@@ -124,6 +134,11 @@ impl Bug {
         Bug::KeptIsStopped,
         Bug::CallbackLost,
         Bug::CallbackTwice,
+        Bug::FiresTwice,
+        Bug::OccurrenceLost,
+        Bug::OverlapIgnored,
+        Bug::EditRefires,
+        Bug::RunNotClosed,
     ];
 }
 

@@ -41,6 +41,9 @@ impl Core {
             session_by_key: Default::default(),
             wall_dues: DueWindow::unknown(),
             steady_dues: DueWindow::unknown(),
+            schedule_dues: DueWindow::unknown(),
+            schedules: BTreeMap::new(),
+            n_schedules: loaded.n_schedules,
             timers: Default::default(),
             releases: loaded.releases.into_iter().map(|release| (release, Stored::Yes)).collect(),
             n_unstarted: 0,
@@ -137,6 +140,7 @@ impl Core {
         self.flush_flows(&mut writes);
         self.flush_batches(&mut writes);
         self.flush_sessions(&mut writes);
+        self.flush_schedules(&mut writes);
         self.flush_counts(&mut writes);
         self.flush_rates(&mut writes);
         writes.idempotency_added = std::mem::take(&mut self.tick.keys_new);
@@ -279,6 +283,7 @@ impl Core {
                 self.session_by_key.remove(&entry.session.key);
             }
         }
+        self.schedules.clear();
         self.tick.inputs.clear();
         self.tick.keys.clear();
     }

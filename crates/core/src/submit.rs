@@ -67,7 +67,7 @@ impl Core {
         }
     }
 
-    fn submit(&mut self, now: Now, submission: Submission) -> Answer {
+    pub(crate) fn submit(&mut self, now: Now, submission: Submission) -> Answer {
         if self.admit != Admit::Open {
             return Answer::Refused(Refusal::Draining);
         }
@@ -379,6 +379,7 @@ impl Core {
             rank: item.rank,
             batch,
             steers: item.steers,
+            origin: item.origin,
             policy: item.policy,
             run_at: item.run_at.or(item.delay_ms.map(|delay_ms| now.wall_ms.saturating_add(delay_ms))),
             deadline: item.deadline,

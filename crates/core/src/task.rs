@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use crate::ids::{BatchId, FlowId, TaskId, Token, WorkerId};
 use crate::now::{SteadyMs, WallMs};
+use crate::schedule::Origin;
 use crate::session::{Member, SessionId, Usage};
 use crate::trail::Trail;
 
@@ -322,6 +323,8 @@ pub struct Task {
     pub member: Option<Member>,
     /// The running task that it was handed to as input; it runs itself only if that one ends without having taken it.
     pub steers: Option<TaskId>,
+    /// The run of a schedule that it is the task of.
+    pub origin: Option<Origin>,
     pub policy: Policy,
     pub state: State,
     /// For people; empty when there is nothing to add to the state.
@@ -367,6 +370,7 @@ impl Task {
             batch: None,
             member: None,
             steers: None,
+            origin: None,
             policy: Policy::default(),
             state: State::Waiting(Wait::Dependencies),
             reason: Text::default(),

@@ -22,6 +22,7 @@ impl Core {
                 self.fall_due(now, clock, due, out);
             }
         }
+        self.fire_schedules(now);
         for _ in 0..TIMERS_PER_WAKE {
             let Some(&(at_ms, timer)) = self.timers.first().filter(|(at_ms, _)| *at_ms <= now.steady_ms) else {
                 return;
@@ -142,6 +143,7 @@ impl Core {
             Release::SessionSeat { session } => self.seat_next(now, session, bound),
             Release::SessionOverflow { session } => self.drop_oldest(now, session, bound),
             Release::SessionReview { .. } => unreachable!("a review comes with sessions, not with tasks"),
+            Release::RunEnded { .. } => unreachable!("the end of a run comes with its row, not with tasks"),
         };
         self.release_done(release, is_done);
     }

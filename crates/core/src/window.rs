@@ -51,61 +51,74 @@ impl Window {
     }
 }
 
-/// The next due moments of one clock. Everything in the store that is due before `horizon` is here; without a horizon
-/// everything is.
-#[derive(Debug, Default)]
-pub(crate) struct DueWindow {
-    dues: BTreeSet<Due>,
-    horizon: Option<Due>,
+/// The next due moments of one clock, or of the schedules. Memory knows all that is due up to the horizon.
+#[derive(Debug)]
+pub(crate) struct DueWindow<D = Due> {
+    dues: BTreeSet<D>,
+    horizon: Horizon<D>,
 }
 
-impl DueWindow {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Horizon<D> {
+    /// Nothing has been read yet.
+    Unread,
+    /// Behind this the store may hold more.
+    At(D),
+    /// Everything in the store is here.
+    None,
+}
+
+impl<D: Ord + Copy> DueWindow<D> {
     /// Starts out knowing nothing, so that a refill is wanted at once.
-    pub fn unknown() -> DueWindow {
-        DueWindow { dues: BTreeSet::new(), horizon: Some(Due { at_ms: 0, seq: 0, task: TaskId(0) }) }
+    pub fn unknown() -> DueWindow<D> {
+        DueWindow { dues: BTreeSet::new(), horizon: Horizon::Unread }
     }
 
-    pub fn insert(&mut self, due: Due, max: usize) {
-        if self.horizon.is_some_and(|horizon| due > horizon) {
+    pub fn insert(&mut self, due: D, max: usize) {
+        let is_beyond = match self.horizon {
+            Horizon::Unread => true,
+            Horizon::At(horizon) => due > horizon,
+            Horizon::None => false,
+        };
+        if is_beyond {
             return;
         }
         self.dues.insert(due);
         if self.dues.len() > max {
             // What is dropped stays in the store; the horizon says from where on.
             self.dues.pop_last();
-            self.horizon = self.dues.last().copied();
+            self.horizon = self.dues.last().map_or(Horizon::Unread, |last| Horizon::At(*last));
         }
     }
 
-    pub fn remove(&mut self, due: Due) {
+    pub fn remove(&mut self, due: D) {
         self.dues.remove(&due);
     }
 
-    pub fn first(&self) -> Option<Due> {
+    pub fn first(&self) -> Option<D> {
         self.dues.first().copied()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Due> {
+    pub fn iter(&self) -> impl Iterator<Item = &D> {
         self.dues.iter()
     }
 
     /// From where to read on, when memory runs low.
-    pub fn wants(&self, max: usize) -> Option<Option<Due>> {
-        let low = self.dues.len() <= max / 4;
-        self.horizon.filter(|_| low).map(|horizon| (horizon.at_ms > 0).then_some(horizon))
+    pub fn wants(&self, max: usize) -> Option<Option<D>> {
+        match self.horizon {
+            Horizon::Unread => Some(None),
+            Horizon::At(horizon) => (self.dues.len() <= max / 4).then_some(Some(horizon)),
+            Horizon::None => None,
+        }
     }
 
-    pub fn refill(&mut self, dues: Vec<Due>, rest: Rest) {
-        self.horizon = match rest {
-            Rest::Done => None,
-            Rest::More => dues.last().copied().or(self.horizon),
+    pub fn refill(&mut self, dues: Vec<D>, rest: Rest) {
+        self.horizon = match (rest, dues.last()) {
+            (Rest::Done, _) => Horizon::None,
+            (Rest::More, Some(last)) => Horizon::At(*last),
+            (Rest::More, None) => self.horizon,
         };
         self.dues.extend(dues);
-    }
-
-    #[cfg(test)]
-    pub fn horizon(&self) -> Option<Due> {
-        self.horizon
     }
 }
 
@@ -119,13 +132,14 @@ mod tests {
 
     #[test]
     fn the_latest_is_forgotten_when_the_window_is_full_and_read_again() {
-        let mut window = DueWindow::default();
+        let mut window = DueWindow::unknown();
+        window.refill(Vec::new(), Rest::Done);
         for at_ms in [5, 1, 4, 2, 3] {
             window.insert(due(at_ms), 3);
         }
         assert_eq!(window.iter().map(|due| due.at_ms).collect::<Vec<_>>(), [1, 2, 3]);
         window.insert(due(9), 3);
-        assert_eq!(window.horizon(), Some(due(3)));
+        assert_eq!(window.horizon, Horizon::At(due(3)));
         window.remove(due(1));
         window.remove(due(2));
         window.remove(due(3));

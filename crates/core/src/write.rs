@@ -5,10 +5,11 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::event::{Happening, IdempotencyRow, Release};
 use crate::flow::FlowKey;
-use crate::ids::{BatchId, FlowId, TaskId};
+use crate::ids::{BatchId, FlowId, ScheduleId, TaskId};
 use crate::name::{Blob, Name};
 use crate::now::Now;
 use crate::outbox::{Delivery, DeliveryId, Progress};
+use crate::schedule::{Run, Schedule, ScheduleBody, Template};
 use crate::session::{Message, Session, SessionId};
 use crate::task::{Phase, Task};
 
@@ -40,6 +41,11 @@ pub struct WriteSet {
     /// The outbox: new messages, and what became of earlier ones.
     pub deliveries_added: Vec<Delivery>,
     pub deliveries_put: Vec<(DeliveryId, Progress)>,
+    pub schedules_put: Vec<ScheduleRow>,
+    pub schedules_removed: Vec<ScheduleId>,
+    /// New runs; one of a schedule and a nominal time that has one already is refused, and with it the whole commit.
+    pub runs_added: Vec<Run>,
+    pub runs_put: Vec<Run>,
     pub meta: Meta,
 }
 
@@ -67,7 +73,19 @@ impl WriteSet {
             && self.happenings.is_empty()
             && self.deliveries_added.is_empty()
             && self.deliveries_put.is_empty()
+            && self.schedules_put.is_empty()
+            && self.schedules_removed.is_empty()
+            && self.runs_added.is_empty()
+            && self.runs_put.is_empty()
     }
+}
+
+/// A schedule as the tick left it.
+#[derive(Clone, Debug)]
+pub struct ScheduleRow {
+    pub schedule: Schedule,
+    /// Set when it is new or was edited.
+    pub body: Option<ScheduleBody>,
 }
 
 /// A new row, in the state the tick left it.
@@ -245,6 +263,8 @@ pub struct Needs {
     pub sessions: Vec<SessionId>,
     pub session_keys: Vec<Name>,
     pub keys: Vec<crate::event::Idempotency>,
+    pub schedules: Vec<ScheduleId>,
+    pub schedule_names: Vec<Name>,
 }
 
 impl Needs {
@@ -254,6 +274,8 @@ impl Needs {
             && self.sessions.is_empty()
             && self.session_keys.is_empty()
             && self.keys.is_empty()
+            && self.schedules.is_empty()
+            && self.schedule_names.is_empty()
     }
 
     pub fn clear(&mut self) {
@@ -262,6 +284,8 @@ impl Needs {
         self.sessions.clear();
         self.session_keys.clear();
         self.keys.clear();
+        self.schedules.clear();
+        self.schedule_names.clear();
     }
 }
 
@@ -271,6 +295,8 @@ pub struct Rows {
     pub batches: Vec<Batch>,
     pub sessions: Vec<Session>,
     pub keys: Vec<IdempotencyRow>,
+    /// With what each makes a task of.
+    pub schedules: Vec<(Schedule, Arc<Template>)>,
 }
 
 /// Everything a core starts from: O(flows + held tasks), whatever is queued.
@@ -287,4 +313,5 @@ pub struct Loaded {
     pub counts: Vec<(CountKey, CountDelta)>,
     pub rates: Vec<(Name, u64)>,
     pub settings: Vec<(Name, Blob)>,
+    pub n_schedules: u64,
 }

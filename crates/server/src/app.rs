@@ -43,7 +43,7 @@ pub struct App {
     pub audit: Audit,
     pub vault: Arc<Vault>,
     pub rates: RateLimits,
-    pub streams: Streams,
+    pub streams: Arc<Streams>,
     /// Ends every open stream and every long poll.
     pub stop: CancellationToken,
 }
@@ -59,8 +59,7 @@ impl App {
         Ok(read.map_err(|_| Error::Internal("a read ended without an answer".into()))??)
     }
 
-    /// Patches the configuration. On a task of its own, because a client that hangs up must not leave it half done, nor
-    /// a change without its line in the audit log.
+    /// Patches the configuration.
     pub async fn patch_config(
         self: &Arc<Self>,
         actor: &Actor,
@@ -68,21 +67,26 @@ impl App {
         change: Map<String, Value>,
     ) -> Result<(), Error> {
         let (app, actor) = (self.clone(), actor.clone());
-        let patch = tokio::spawn(async move {
+        to_its_end(async move {
             let changed = app.config.patch(&app.handle, &change).await?;
             tracing::info!(target: "runyard::config", changed = %paths(&changed), "configuration patched");
             app.audit.record(&actor, entry.changed(&changed)).await;
-            Ok::<_, Error>(())
-        });
-        patch.await.map_err(|_| Error::Internal("the change ended without an answer".into()))?
+            Ok(())
+        })
+        .await
     }
 
     /// For an answer that stays open.
-    pub fn stream(&self) -> Result<StreamPass, Error> {
-        self.streams.enter(self.config.current().config.server.limits.streams)
+    pub fn stream(&self, caller: &Caller) -> Result<StreamPass, Error> {
+        let pass = self.streams.enter(caller, self.config.current().config.server.limits.streams)?;
+        // Looked at again once it is counted: a key that is revoked later finds the stream and ends it.
+        match &caller.actor.key {
+            Some(key) if !self.keys.ring().has(&key.id) => Err(Error::UnknownKey),
+            _ => Ok(pass),
+        }
     }
 
-    /// Changes the keys, to its end, as [`App::patch_config`] does.
+    /// Changes the keys. Streams of one that is revoked end with it.
     pub async fn change_keys<T: Send + 'static>(
         self: &Arc<Self>,
         actor: &Actor,
@@ -90,17 +94,27 @@ impl App {
         entry: impl FnOnce(&T) -> Entry + Send + 'static,
     ) -> Result<T, Error> {
         let (app, actor) = (self.clone(), actor.clone());
-        let change = tokio::spawn(async move {
+        to_its_end(async move {
             let outcome = app.keys.change(&app.handle, change).await?;
+            let ring = app.keys.ring();
+            app.streams.keep(|key| ring.has(key));
             app.audit.record(&actor, entry(&outcome)).await;
             Ok(outcome)
-        });
-        change.await.map_err(|_| Error::Internal("the change ended without an answer".into()))?
+        })
+        .await
     }
 
     pub fn worker_name(&self, id: WorkerId) -> String {
         if id == self.worker.id() { WORKER_EMBEDDED.to_owned() } else { runyard_wire::Id(id.0).to_string() }
     }
+}
+
+/// On a task of its own, because a client that hangs up must not leave a change half done, nor one without its line in the
+/// audit log.
+pub async fn to_its_end<T: Send + 'static>(
+    change: impl Future<Output = Result<T, Error>> + Send + 'static,
+) -> Result<T, Error> {
+    tokio::spawn(change).await.map_err(|_| Error::Internal("the change ended without an answer".into()))?
 }
 
 /// The keys in force, or none where the server was told to ask for none.

@@ -8,20 +8,43 @@ use runyard_core::flow::Resources;
 use runyard_exec::process::supervise::SupervisorProgram;
 use runyard_store::sqlite::{self, SqliteStore};
 use runyard_store::store::{self, Holder, Reader, User};
+use runyard_worker::MayRun;
 use serde_json::Map;
 
 use crate::config::{self, Config, Durability, Live, PATCH_SETTING, Sources};
+use crate::intake;
 use crate::secrets::{self, SealingKey, Vault};
 use crate::server::{Error, STORE_FILE};
 
 /// A tick is done in less; one that starts a task with large files to fetch may take longer.
 const TICK_MAX: Duration = Duration::from_secs(30);
 
-/// Made when it is not there.
+/// Made when it is not there. It is for the server's account only; one that others made looser is made so, or told of where
+/// it is not ours to change.
 pub(crate) fn data_dir(path: &Path) -> Result<PathBuf, Error> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-    made.and_then(|()| path.canonicalize()).map_err(|source| Error::Data { path: path.to_owned(), source })
+    let there = made.and_then(|()| path.canonicalize());
+    let path = there.map_err(|source| Error::Data { path: path.to_owned(), source })?;
+    if let Err(error) = make_private(&path) {
+        tracing::warn!(target: "runyard::server", path = %path.display(), %error,
+            "other accounts can look into the data directory");
+    }
+    Ok(path)
+}
+
+fn make_private(dir: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let about = std::fs::metadata(dir)?;
+    let mode = about.permissions().mode();
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    // Whoever made it sticky, as /tmp is, shares it on purpose.
+    if about.uid() != rustix::process::geteuid().as_raw() || mode & 0o1000 != 0 {
+        return Err(std::io::Error::other("it is not the server's own"));
+    }
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode & 0o7700))
 }
 
 /// A server waits for a tick that is at work.
@@ -90,6 +113,14 @@ pub(crate) fn vault(
     Vault::open(live.clone(), key, stored.as_deref()).map(Arc::new).map_err(Error::StoredVault)
 }
 
+/// `[exec]` as it is at each start.
+pub(crate) fn may_run(live: Arc<Live>) -> MayRun {
+    Arc::new(move |kind, payload| {
+        let allowed = intake::check_allowed(&live.current().config.exec, kind, payload);
+        allowed.map_err(|error| format!("it may not run any more: {error}"))
+    })
+}
+
 pub(crate) fn supervisor(program: PathBuf, config: &Config) -> SupervisorProgram {
     SupervisorProgram { program, heartbeat_ms: config.worker.heartbeat_ms.0 }
 }
@@ -107,4 +138,35 @@ fn ram_mb() -> u32 {
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
     let kib = total.and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
     kib.and_then(|kib| u32::try_from(kib / 1024).ok()).unwrap_or(4096)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_directory_that_was_there_is_private_then_and_so_is_the_store_in_it() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let data = dir.path().join("data");
+        std::fs::create_dir(&data).expect("made");
+        std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).expect("changed");
+        let mode = |path: &Path| std::fs::metadata(path).expect("there").permissions().mode() & 0o777;
+        let data = data_dir(&data).expect("usable");
+        assert_eq!(mode(&data), 0o700);
+        let store = open_store(&data, Durability::Full, User::Server).await.expect("opened");
+        for file in ["runyard.db", "runyard.db-wal", "runyard.db-shm"] {
+            assert_eq!(mode(&data.join(file)), 0o600, "{file}");
+        }
+        drop(store);
+    }
+
+    #[test]
+    fn a_directory_that_is_shared_on_purpose_stays_so() {
+        let dir = tempfile::tempdir().expect("a directory");
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o1777)).expect("changed");
+        assert!(make_private(dir.path()).is_err());
+        assert_eq!(std::fs::metadata(dir.path()).expect("there").permissions().mode() & 0o7777, 0o1777);
+    }
 }

@@ -234,6 +234,7 @@ impl Handle {
                     | Event::Heartbeat { .. }
                     | Event::Explain { .. }
                     | Event::Session { .. }
+                    | Event::Schedule { .. }
             )
         };
         inbox.control.retain(|event| !is_asked(event));
@@ -341,6 +342,7 @@ mod tests {
             depends_on: Vec::new(),
             session: None,
             steers: None,
+            origin: None,
             spec: Default::default(),
             refused: None,
             idempotency: None,

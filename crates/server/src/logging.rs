@@ -89,6 +89,15 @@ fn log_happenings(happenings: &[Happening]) {
             Subject::Worker { name, .. } => {
                 tracing::info!(target: "runyard::worker", worker = %name, "{}", happening.kind.as_str());
             }
+            Subject::Schedule(facts) => tracing::info!(
+                target: "runyard::schedule",
+                schedule = %facts.name,
+                run = facts.run,
+                task = facts.task.map(|task| Id(task.0)).map(tracing::field::display),
+                reason = Some(facts.reason.as_ref()).filter(|reason| !reason.is_empty()),
+                "{}",
+                happening.kind.as_str()
+            ),
             // The reload itself is logged where it is done, with what changed.
             Subject::Config => {}
         }

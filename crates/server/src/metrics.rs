@@ -58,6 +58,10 @@ impl Default for Metrics {
             (HappeningKind::TaskPreempted, "tasks_preempted", "Attempts stopped for a critical task"),
             (HappeningKind::TaskStalled, "tasks_stalled", "Attempts stopped because they were silent"),
             (HappeningKind::BatchFinished, "batches_finished", "Batches whose last task ended"),
+            (HappeningKind::ScheduleFired, "schedule_runs_fired", "Runs of schedules that became tasks"),
+            (HappeningKind::ScheduleSkipped, "schedule_runs_skipped", "Runs of schedules that found no place"),
+            (HappeningKind::ScheduleMissed, "schedule_runs_missed", "Times that moments of a schedule were missed"),
+            (HappeningKind::ScheduleFailing, "schedules_failing", "Schedules that began to fail"),
         ];
         for (kind, name, help) in named {
             registry.register(name, help, happened[kind as usize].clone());

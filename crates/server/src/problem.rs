@@ -54,8 +54,8 @@ pub enum Error {
     SlowBody(Duration),
     #[error("this {whose} may send {per_second} requests in a second")]
     RateLimited { whose: &'static str, per_second: u32, wait: Duration },
-    #[error("{0} streams are open, and that is the limit")]
-    TooManyStreams(u32),
+    #[error("{limit} streams are open {whose}, and that is the limit")]
+    TooManyStreams { limit: u32, whose: &'static str },
     #[error("the body could not be read to its end")]
     BrokenBody,
     #[error("refused")]
@@ -74,6 +74,12 @@ pub enum Error {
     NoPayload,
     #[error("delivery {0} is pending: it is being tried already")]
     DeliveryPending(u64),
+    #[error("there is a schedule `{name}` already: {by}")]
+    NameTaken { name: String, by: Id },
+    #[error("no run of schedule `{0}` lies ahead")]
+    NoFutureRun(String),
+    #[error("there are {0} schedules, and that is the limit ([schedules] max)")]
+    TooManySchedules(u64),
     #[error("the change was refused")]
     Change(ChangeRefusal),
     #[error(transparent)]
@@ -199,7 +205,7 @@ pub fn problem(error: &Error) -> Problem {
             ];
             with(plain(429, "rate_limited", detail), facts)
         }
-        Error::TooManyStreams(limit) => with(plain(503, "too_many_streams", detail), [("limit", json!(limit))]),
+        Error::TooManyStreams { limit, .. } => with(plain(503, "too_many_streams", detail), [("limit", json!(limit))]),
         Error::BrokenBody => plain(400, "broken_body", detail),
         Error::Refused(refusal) => refusal_problem(refusal),
         Error::Unavailable(Unavailable::Busy) => plain(503, "busy", detail),
@@ -212,6 +218,12 @@ pub fn problem(error: &Error) -> Problem {
         Error::Stopping => plain(409, "task_stopping", detail),
         Error::NoPayload => plain(409, "no_payload", detail),
         Error::DeliveryPending(_) => plain(409, "still_pending", detail),
+        Error::NameTaken { by, .. } => {
+            let problem = Problem { field: Some("name".into()), ..plain(409, "name_taken", detail) };
+            with(problem, [("schedule", json!(by))])
+        }
+        Error::NoFutureRun(_) => plain(409, "no_future_run", detail),
+        Error::TooManySchedules(limit) => with(plain(409, "too_many_schedules", detail), [("limit", json!(limit))]),
         Error::Change(refusal) => change_problem(refusal),
         Error::Config(error) => {
             Problem { field: error.field().map(str::to_owned), ..plain(400, "invalid_config", detail) }
@@ -373,7 +385,7 @@ mod tests {
             (Error::TooLarge(5), 413, "body_too_large"),
             (Error::UrlTooLong(5), 414, "url_too_long"),
             (Error::SlowBody(Duration::from_secs(1)), 408, "slow_body"),
-            (Error::TooManyStreams(5), 503, "too_many_streams"),
+            (Error::TooManyStreams { limit: 5, whose: "in all" }, 503, "too_many_streams"),
             (Error::Refused(full), 429, "queue_full"),
             (Error::Refused(Refusal::Draining), 503, "draining"),
             (Error::Refused(Refusal::KeyReused { key: "k".into() }), 422, "idempotency_key_reused"),

@@ -28,7 +28,7 @@ use runyard_exec::process::supervise::SupervisorProgram;
 use runyard_exec::{Kind, Secrets};
 use runyard_store::store::{Purge, Store};
 use runyard_store::yard::{Ticked, Yard};
-use runyard_worker::{ProcessDefaultsNow, Worker, WorkerOptions};
+use runyard_worker::{MayRun, ProcessDefaultsNow, Worker, WorkerOptions};
 use tokio::sync::watch;
 
 use crate::clock::{Clock, wall_ms};
@@ -66,6 +66,7 @@ pub struct SchedulerOptions {
     pub grace_ms: u64,
     pub supervisor: Option<SupervisorProgram>,
     pub process_defaults: ProcessDefaultsNow,
+    pub may_run: MayRun,
     pub guard: Option<Arc<Guard>>,
     pub secrets: Option<Arc<dyn Secrets>>,
     pub capacity: Resources,
@@ -103,6 +104,7 @@ impl Scheduler {
             grace_ms: options.grace_ms,
             supervisor: options.supervisor,
             process_defaults: options.process_defaults,
+            may_run: options.may_run,
             guard: options.guard,
             secrets: options.secrets,
             runtime: tokio::runtime::Handle::current(),

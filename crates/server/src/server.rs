@@ -350,6 +350,7 @@ async fn spawn_scheduler(
         data_dir: data_dir.to_owned(),
         grace_ms: config.worker.grace_ms.0,
         process_defaults: Arc::new(move || to_process_defaults(&defaults_from.current().config)),
+        may_run: ground::may_run(live.clone()),
         supervisor: runs.supervisor.map(|program| ground::supervisor(program, config)),
         guard: Some(live.guard().clone()),
         secrets: Some(runs.secrets),

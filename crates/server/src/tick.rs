@@ -30,7 +30,7 @@ use tokio::runtime::Handle;
 
 use crate::clock;
 use crate::config::{Config, Live, Log, Merged, Origin, Sources, to_core, to_process_defaults, to_purge};
-use crate::ground::{capacity, data_dir, open_store, sealing_key, supervisor, vault, with_patch};
+use crate::ground::{capacity, data_dir, may_run, open_store, sealing_key, supervisor, vault, with_patch};
 use crate::logging;
 use crate::scheduler::{Offer, known_worker_id, worker_id, worker_spec};
 use crate::server::{self, STORE_FILE};
@@ -105,6 +105,7 @@ async fn act(options: &TickOptions, sources: Sources, fixed: Live) -> Result<Sum
         data_dir,
         grace_ms: config.worker.grace_ms.0,
         supervisor: Some(supervisor(options.supervisor.clone(), &config)),
+        may_run: may_run(live.clone()),
         process_defaults: Arc::new(move || to_process_defaults(&live.current().config)),
         guard: Some(guard),
         secrets: Some(vault),

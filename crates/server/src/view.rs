@@ -13,12 +13,14 @@ use runyard_store::store::TaskDoc;
 use runyard_wire as wire;
 use runyard_wire::{
     ErrorView, EventView, ExitView, ExplainView, GateView, Id, Json, PlaceInLine, RetrySpec, StepView, StoredSpec,
-    TaskSpec, TaskStatus, TaskView, Timestamp,
+    TaskSchedule, TaskSpec, TaskStatus, TaskView, Timestamp,
 };
 use serde_json::json;
 
+mod schedule;
 mod session;
 
+pub use schedule::{described, next_runs, run_view, schedule_cursor, schedule_view};
 pub use session::session_view;
 
 use crate::app::App;
@@ -78,6 +80,7 @@ pub fn task_view(app: &App, task: &Task, labels: Labels, stored: StoredSpec, res
         worker: task.worker.map(|id| app.worker_name(id)),
         batch_id: task.batch.map(|id| Id(id.0)),
         retry_of: stored.retry_of,
+        schedule: task.origin.map(|origin| TaskSchedule { id: Id(origin.schedule.0), run: origin.run }),
         traceparent: stored.traceparent.clone(),
         merged: task.member.map_or(0, |member| member.n_merged),
         steered_into: task.steers.map(|id| Id(id.0)),
@@ -312,6 +315,7 @@ pub fn event_view(id: String, happening: &Happening) -> EventView {
         Subject::Worker { worker, name } => {
             view.data = Some(json!({ "worker": Id(worker.0), "name": name.as_str() }).into());
         }
+        Subject::Schedule(facts) => schedule::add_schedule_facts(&mut view, facts),
         Subject::Config => {}
     }
     view
@@ -339,6 +343,7 @@ fn bare_event(kind: &str, at_ms: u64) -> EventView {
         priority: None,
         batch: None,
         session: None,
+        schedule: None,
         attempt: None,
         class: None,
         reason: None,

@@ -129,3 +129,23 @@ async fn without_keys_only_on_loopback() {
     assert_eq!(yard.get("/v1/keys").await.status, 200);
     yard.submit(json!({"kind": "process", "payload": {"argv": ["true"]}})).await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_names_one_host_and_one_origin() {
+    let yard = Yard::new().await;
+    let addr = &yard.addr;
+    let origin = format!("http://{addr}");
+    let health = |target: &str| Request::new(addr, "GET", target);
+    let absolute = format!("http://{addr}/healthz");
+    for (request, status) in [
+        (health("/healthz").header("Origin", &origin), 200),
+        (health(&absolute), 200),
+        (health("/healthz").header("Host", "evil.example"), 403),
+        (health("/healthz").header("Host", addr), 403),
+        (health("/healthz").header("Origin", &origin).header("Origin", "http://evil.example"), 403),
+        (health("http://evil.example/healthz"), 403),
+        (health("/healthz").host(Some("localhost:evil")), 403),
+    ] {
+        assert_eq!(request.send().await.status, status);
+    }
+}

@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::raw::{say, until};
 use common::{Request, Yard};
 use serde_json::{Value, json};
 
@@ -88,4 +89,24 @@ async fn the_log_is_read_in_pages_and_survives_a_restart() {
     let read = yard.post("/v1/keys", json!({"name": "r", "scopes": ["read"]})).await.json();
     let asked = Request::new(&yard.addr, "GET", "/v1/audit").header("X-API-Key", read["key"].as_str().unwrap());
     assert_eq!(asked.send().await.problem()["scope"], "admin");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_hangs_up_leaves_no_change_without_its_line() {
+    let yard = Yard::new().await;
+    let key = yard.key.as_ref().unwrap();
+    for n in 0..50 {
+        let head = format!(
+            "PUT /v1/sessions/s{n} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n\
+             Content-Type: application/json\r\nContent-Length: 9\r\n\r\n{{\"cap\":4}}"
+        );
+        drop(say(&yard, &head).await);
+    }
+    // A line is written behind its change, so the two are the same only once there is nothing left to write.
+    until(async || {
+        let n_set = yard.get("/v1/sessions").await.json()["items"].as_array().unwrap().len();
+        let n_lines = yard.get("/v1/audit?limit=1000").await.json()["items"].as_array().unwrap().len();
+        n_set > 0 && n_set == n_lines
+    })
+    .await;
 }

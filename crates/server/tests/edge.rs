@@ -135,6 +135,33 @@ async fn streams_have_a_limit() {
     yard.ended(&task["id"]).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_key_loses_what_it_has_open() {
+    let yard = Yard::with(json!({"agents": {"default": {"paused": true}}})).await;
+    let task = yard.submit(json!({"kind": "noop"})).await;
+    let id = task["id"].as_str().unwrap();
+    let key = yard.post("/v1/keys", json!({"name": "reader", "scopes": ["read"]})).await.json();
+    let open = async |path: &str| {
+        let text = key["key"].as_str().unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nX-API-Key: {text}\r\nConnection: close\r\n\r\n");
+        say(&yard, &head).await
+    };
+    let mut events = yard.events("", None).await;
+    let streams = [
+        open("/v1/events").await,
+        open(&format!("/v1/tasks/{id}/logs?follow=true")).await,
+        open(&format!("/v1/tasks/{id}/wait?timeoutMs=600000")).await,
+    ];
+    until(async || metric(&yard, "runyard_http_streams").await == 4).await;
+    let revoked = yard.request("DELETE", &format!("/v1/keys/{}", key["id"].as_str().unwrap())).send().await;
+    assert_eq!(revoked.status, 204, "{revoked:?}");
+    let [_, _, wait] = streams.map(last_words);
+    assert!(wait.await.starts_with("HTTP/1.1 401 "), "a wait is answered");
+    until(async || metric(&yard, "runyard_http_streams").await == 1).await;
+    yard.submit(json!({"kind": "noop"})).await;
+    events.next_of("task.queued").await;
+}
+
 /// So many tasks, each with some events of its own.
 async fn flood(yard: &Yard, n_batches: usize) {
     for _ in 0..n_batches {

@@ -40,6 +40,23 @@ async fn only_listed_programs_and_directories_may_be_used() {
     assert_eq!(bad.problem()["field"], "exec.workDirs");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_was_narrowed_binds_what_was_accepted_before() {
+    let yard = Yard::new().await;
+    let patch = async |change: Value| {
+        let patched = yard.request("PATCH", "/v1/config").json(&change).send().await;
+        assert_eq!(patched.status, 200, "{patched:?}");
+    };
+    patch(json!({"agents": {"bot": {"paused": true}}})).await;
+    let task = json!({"kind": "process", "agent": "bot", "payload": {"argv": ["true"]}, "retry": {"maxRetries": 3}});
+    let task = yard.submit(task).await;
+    patch(json!({"exec": {"commands": ["git"]}, "agents": {"bot": {"paused": false}}})).await;
+    let ended = yard.ended(&task["id"]).await;
+    assert_eq!((&ended["state"], &ended["attempts"]), (&json!("failed"), &json!(1)), "{ended}");
+    assert_eq!(ended["error"]["class"], "permanent", "{ended}");
+    assert!(ended["error"]["message"].as_str().unwrap().contains("[exec] commands"), "{ended}");
+}
+
 /// Answers one request with what it was asked, headers and all.
 async fn echo(listener: &TcpListener) -> String {
     let (mut stream, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.unwrap().unwrap();

@@ -101,6 +101,8 @@ async fn any_path_and_any_query_is_answered() {
         "sessions?prefix=",
         "sessions?cursor=",
         "audit?cursor=",
+        "schedules/",
+        "schedules?cursor=",
     ]);
     let method = prop::sample::select(vec!["GET", "GET", "GET", "PUT", "POST", "DELETE", "PATCH"]);
     let request = (method, resource, prop::collection::vec(piece, 1..4));

@@ -37,6 +37,7 @@ fn table() -> Vec<Row> {
     let submit = |method, path, bound, body| row(Some("submit"), method, path, bound, body);
     let admin = |method, path| row(Some("admin"), method, path, Everyones, Value::Null);
     let noop = json!({"kind": "noop", "agent": "other"});
+    let schedule = schedule("another");
     vec![
         open("/healthz"),
         open("/readyz"),
@@ -55,6 +56,16 @@ fn table() -> Vec<Row> {
         read("/v1/batches/{id}", Foreign),
         read("/v1/sessions", Own),
         read("/v1/sessions/{key}", Foreign),
+        read("/v1/schedules", Own),
+        read("/v1/schedules/{id}", Foreign),
+        read("/v1/schedules/{id}/runs", Foreign),
+        row(
+            Some("read"),
+            "post",
+            "/v1/schedules/preview",
+            Own,
+            json!({"schedule": {"kind": "cron", "expr": "@daily"}}),
+        ),
         read("/v1/agents", Own),
         read("/v1/lanes", Own),
         read("/v1/stats", Own),
@@ -80,6 +91,12 @@ fn table() -> Vec<Row> {
         submit("post", "/v1/sessions/{key}/stop", Foreign, Value::Null),
         submit("post", "/v1/sessions/{key}/stopall", Foreign, Value::Null),
         submit("post", "/v1/sessions/{key}/reset", Foreign, Value::Null),
+        submit("post", "/v1/schedules", Foreign, schedule.clone()),
+        submit("patch", "/v1/schedules/{id}", Foreign, json!({"maxRuns": 3})),
+        submit("post", "/v1/schedules/{id}/pause", Foreign, Value::Null),
+        submit("post", "/v1/schedules/{id}/resume", Foreign, Value::Null),
+        submit("post", "/v1/schedules/{id}/run", Foreign, Value::Null),
+        submit("delete", "/v1/schedules/{id}", Foreign, Value::Null),
         admin("put", "/v1/agents/{name}"),
         admin("put", "/v1/lanes/{name}"),
         admin("patch", "/v1/config"),
@@ -98,11 +115,17 @@ fn table() -> Vec<Row> {
     ]
 }
 
+fn schedule(name: &str) -> Value {
+    let task = json!({"kind": "noop", "agent": "other"});
+    json!({"name": name, "schedule": {"kind": "cron", "expr": "0 0 1 1 *"}, "task": task})
+}
+
 /// Work of agent `other`, for the paths that name some.
 struct Stage {
     yard: Yard,
     task: String,
     batch: String,
+    schedule: String,
 }
 
 impl Stage {
@@ -111,11 +134,17 @@ impl Stage {
         let other = json!({"kind": "noop", "agent": "other", "session": "other/7"});
         let task = yard.submit(other.clone()).await["id"].as_str().unwrap().to_owned();
         let batch = yard.post("/v1/batches", json!({"tasks": [{"kind": "noop", "agent": "other"}]})).await.json();
-        Stage { task, batch: batch["id"].as_str().unwrap().to_owned(), yard }
+        let made = yard.post("/v1/schedules", schedule("others")).await.json();
+        let text = |id: &Value| id.as_str().unwrap().to_owned();
+        Stage { task, batch: text(&batch["id"]), schedule: text(&made["id"]), yard }
     }
 
     fn request(&self, row: &Row, key: Option<&str>) -> Request {
-        let id = if row.path.starts_with("/v1/batches") { &self.batch } else { &self.task };
+        let id = match row.path {
+            path if path.starts_with("/v1/batches") => &self.batch,
+            path if path.starts_with("/v1/schedules") => &self.schedule,
+            _ => &self.task,
+        };
         let path =
             row.path.replace("{id}", id).replace("{key}", "other%2F7").replace("{name}", "any").replace("{path}", "a");
         let path = if path.ends_with("/wait") { path + "?timeoutMs=0" } else { path };
@@ -212,7 +241,7 @@ async fn a_bound_key_sees_and_touches_no_work_of_others() {
             let code = problem["code"].as_str().unwrap();
             assert!(matches!(code, "foreign_agent" | "foreign_session"), "{place}: {problem}");
         }
-        for path in ["/v1/tasks", "/v1/sessions", "/v1/agents", "/v1/stats"] {
+        for path in ["/v1/tasks", "/v1/sessions", "/v1/schedules", "/v1/agents", "/v1/stats"] {
             let reply = Request::new(&stage.yard.addr, "GET", path).header("X-API-Key", &key).send().await;
             assert_eq!(reply.status, 200, "{path}: {reply:?}");
             assert!(!reply.body.contains("other"), "{path}: {reply:?}");

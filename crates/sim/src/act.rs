@@ -25,7 +25,11 @@ impl World {
         };
         self.pass(ms);
         match self.rng.below(400) {
-            0 => self.wall_ahead_ms += self.rng.below(20_000),
+            // Mostly by a little; so that schedules miss some moments, or many.
+            0 => {
+                let most_ms = *self.rng.pick(&[20_000, 20_000, 20_000, 20_000, 300_000, 6_000_000]);
+                self.wall_ahead_ms += self.rng.below(most_ms);
+            }
             1 => self.wall_ahead_ms = self.wall_ahead_ms.saturating_sub(self.rng.below(20_000)),
             _ => {}
         }
@@ -48,6 +52,7 @@ impl World {
             }
             91..=93 => self.shuffle(),
             94 => self.deliver(),
+            80..=85 if self.universe.n_schedules > 0 => self.schedule_act(),
             95..=99 if self.universe.in_session > 0 => self.session_act(),
             _ => {}
         }
@@ -164,11 +169,12 @@ impl World {
         // Most reloads change little.
         if self.rng.chance(60) {
             let old = (*self.oracle.config).clone();
-            config = match self.rng.below(5) {
+            config = match self.rng.below(6) {
                 0 => Config { lanes: config.lanes, ..old },
                 1 => Config { agents: config.agents, inflight_per_agent_max: config.inflight_per_agent_max, ..old },
                 2 => Config { gates: config.gates, kinds: config.kinds, ..old },
                 3 => Config { sessions: config.sessions, ..old },
+                4 => Config { schedules_paused: !old.schedules_paused, schedules_max: config.schedules_max, ..old },
                 _ => Config { inflight_max: config.inflight_max, ..old },
             };
         }

@@ -158,6 +158,10 @@ impl Oracle {
             assert!(refusal == *expected || is_crowded, "the answer to a change is {refusal:?}, not {expected:?}");
         }
         self.check_acts(forecast, &answers);
+        for (ticket, expected) in &self.book.answers {
+            let Some(Answer::Schedule(answer)) = answers.get(ticket) else { panic!("{ticket:?} is not answered") };
+            assert_eq!(answer, expected, "what is said of a schedule");
+        }
         for expected in &forecast.expected {
             self.check_verdict(expected, forecast, &answers);
         }

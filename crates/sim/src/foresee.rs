@@ -16,6 +16,7 @@ use runyard_core::task::{Class, Delay, Lease, Phase, State, Stop, Task};
 
 use crate::oracle::{Oracle, WorkerShadow};
 use crate::quiet::Expected;
+use crate::schedules::Wish;
 use crate::sessions::Step;
 
 /// One tick as it should go.
@@ -109,6 +110,11 @@ impl Oracle {
                 }
                 forecast.steps.push(Step::Submit(submission.clone()));
                 forecast.submissions.push((submission.clone(), self.admit));
+            }
+            Event::Schedule { ticket, id, act } => {
+                let (admit, schedules_max) = (self.admit, self.config.schedules_max);
+                let wish = Wish { ticket: *ticket, id: *id, act: act.clone(), admit, schedules_max };
+                forecast.steps.push(Step::Wish(Box::new(wish)));
             }
             Event::Session { ticket, key, act } => self.foresee_act(*ticket, key, *act, forecast),
             Event::Cancel { ticket, task, .. } => self.foresee_cancel(*ticket, *task, forecast),

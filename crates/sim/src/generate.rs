@@ -40,6 +40,7 @@ pub struct Universe {
     /// Tasks in a hundred that belong to a session.
     pub in_session: u64,
     pub live_max: usize,
+    pub n_schedules: u64,
 }
 
 impl Universe {
@@ -55,6 +56,7 @@ impl Universe {
             n_sessions: rng.between(1, 4),
             in_session: *rng.pick(&[0, 20, 60, 90]),
             live_max: *rng.pick(&[8, 20, 40, 80]),
+            n_schedules: *rng.pick(&[0, 0, 2, 5]),
         }
     }
 }
@@ -98,6 +100,8 @@ pub fn config(rng: &mut Rng, universe: &Universe) -> Config {
         rejections_per_hour_max: *rng.pick(&[2, 1000]),
         retention_ms: 30 * 24 * 3_600_000,
         hooks: if rng.chance(15) { vec![hook()] } else { Vec::new() },
+        schedules_max: *rng.pick(&[2, 100, 100]),
+        schedules_paused: rng.chance(8),
     }
 }
 
@@ -113,9 +117,11 @@ fn hook() -> Hook {
     }
 }
 
-/// What is left when every fault is over: everything is open, and nothing is paused.
+/// What is left when every fault is over: everything is open, and nothing is paused but the schedules, which would go on
+/// without end.
 pub fn calm_config(config: &Config) -> Config {
     let mut calm = config.clone();
+    calm.schedules_paused = true;
     calm.inflight_max = calm.inflight_max.max(2);
     calm.agents.values_mut().for_each(|agent| {
         agent.paused = false;
@@ -275,7 +281,7 @@ fn place(rng: &mut Rng) -> Place {
     }
 }
 
-fn policy(rng: &mut Rng, tier: Tier) -> Policy {
+pub fn policy(rng: &mut Rng, tier: Tier) -> Policy {
     let classes = [Class::Task, Class::Timeout, Class::Lost, Class::Quota];
     let on = match rng.chance(80) {
         true => Retry::default().on,
@@ -380,6 +386,7 @@ fn item(rng: &mut Rng, universe: &Universe, pool: &Pool<'_>, siblings: &[TaskId]
         depends_on,
         session,
         steers: None,
+        origin: None,
         spec: Arc::from(id.0.to_le_bytes().as_slice()),
         refused: None,
         idempotency: None,

@@ -6,7 +6,7 @@
 //! generate ─► world ─► yard (core + tick loop) ─► tap (memory store, failing commits)
 //!               │  ▲                                   │
 //!               ▼  └── simulated workers               ▼
-//!             oracle: foresee (events) · arithmetic (gates) · sessions (lines) · mail · rows as committed
+//!             oracle: foresee (events) · arithmetic (gates) · sessions (lines) · schedules (runs) · mail · rows as committed
 //! ```
 
 #![forbid(unsafe_code)]
@@ -17,17 +17,20 @@ pub mod world;
 
 mod act;
 mod answers;
+mod appoint;
 pub mod arithmetic;
 mod compare;
 pub mod foresee;
 pub mod mail;
 pub mod oracle;
+pub mod schedules;
 pub mod sessions;
 
 mod lineup;
 mod quiet;
 mod seats;
 mod signs;
+mod timetable;
 
 pub mod generate;
 pub mod rng;

@@ -9,14 +9,16 @@ use runyard_core::config::Config;
 use runyard_core::event::{Admit, Happening, HappeningKind, IdempotencyRow, NewTask, Subject, WorkerSpec};
 use runyard_core::flow::FlowKey;
 use runyard_core::hash::{DetMap, DetSet};
-use runyard_core::ids::{BatchId, FlowId, TaskId, WorkerId};
+use runyard_core::ids::{BatchId, FlowId, ScheduleId, TaskId, WorkerId};
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::Now;
+use runyard_core::schedule::Run;
 use runyard_core::session::{Message, SessionId};
 use runyard_core::task::{Phase, State, Task, Wait};
 use runyard_core::write::{CountDelta, CountKey, SessionDrop, WriteSet};
 
 use crate::mail::Mail;
+use crate::schedules::{Book, Told};
 use crate::sessions::SessionShadow;
 
 pub struct Oracle {
@@ -60,6 +62,7 @@ pub struct Oracle {
     pub rates: BTreeMap<Name, u64>,
     pub keys: BTreeMap<(Name, Name), IdempotencyRow>,
     pub mail: Mail,
+    pub book: Book,
     /// Cancels that were answered: the end must be `cancelled`.
     pub promised: DetSet<TaskId>,
     /// Starts in order, since the last start of an aged task.
@@ -107,6 +110,10 @@ pub struct Applied {
     pub drops: Vec<SessionDrop>,
     /// Tasks that were told to be dropped.
     pub dropped: BTreeSet<TaskId>,
+    pub runs_added: Vec<Run>,
+    pub runs_put: Vec<Run>,
+    /// In order.
+    pub(crate) schedules_told: BTreeMap<ScheduleId, Vec<Told>>,
 }
 
 impl Oracle {
@@ -138,6 +145,7 @@ impl Oracle {
             rates: BTreeMap::new(),
             keys: BTreeMap::new(),
             mail: Mail::default(),
+            book: Book::default(),
             promised: DetSet::default(),
             n_starts_since_aged: 0,
             counts: BTreeMap::new(),
@@ -256,6 +264,7 @@ impl Oracle {
             .collect();
         self.hear(&writes.happenings, &applied);
         self.apply_mail(writes, &applied);
+        self.apply_schedules(writes, &mut applied);
         applied
     }
 

@@ -26,7 +26,7 @@ impl Oracle {
     /// Where one message or one act is all that happens to a session, its outcome is known to the last seat.
     pub(crate) fn foresee_lines(&self, events: &[Event], forecast: &mut Forecast) {
         let mut named: BTreeMap<&Name, Vec<&Event>> = BTreeMap::new();
-        let mut noisy: BTreeSet<&Name> = BTreeSet::new();
+        let mut noisy: BTreeSet<&Name> = self.sessions_due().collect();
         for event in events {
             match event {
                 Event::Submit(submission) => {

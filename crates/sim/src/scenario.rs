@@ -174,6 +174,7 @@ fn item(world: &mut World, agent: &str, tier: Tier) -> NewTask {
         depends_on: Vec::new(),
         session: None,
         steers: None,
+        origin: None,
         spec: Arc::from(b"{}".as_slice()),
         refused: None,
         idempotency: None,

@@ -165,17 +165,17 @@ impl Oracle {
         for (message, spec) in &applied.messages {
             let row = &self.rows[&message.task];
             let submissions = forecast.submissions.iter().map(|(submission, _)| submission);
-            let submission = submissions
-                .filter(|submission| submission.batch.is_none())
-                .find(|submission| submission.items[0].spec == *spec);
-            let submission = submission.unwrap_or_else(|| panic!("{message:?} was not submitted in this tick"));
-            let item = &submission.items[0];
+            let single = submissions.filter(|submission| submission.batch.is_none());
+            let single = single.map(|submission| (&submission.items[0], submission.idempotency.as_ref()));
+            let mut sent = single.chain(self.book.fired.iter().map(|item| (item, None)));
+            let found = sent.find(|(item, _)| item.spec == *spec);
+            let (item, key) = found.unwrap_or_else(|| panic!("{message:?} was not submitted in this tick"));
             let member = item.session.as_ref().expect("only a message to a session is merged");
             assert_eq!(Some(&member.key), self.session_of(row), "the session of {message:?}");
             let (own, carrier) = (&item.flow, self.key_of(row));
             let is_kin = own.agent == carrier.agent && own.lane == carrier.lane && own.shape.kind == carrier.shape.kind;
             assert!(is_kin && item.depends_on.is_empty(), "{message:?} is of another kind");
-            let key = submission.idempotency.as_ref().map(|key| &key.key);
+            let key = key.map(|key| &key.key);
             assert_eq!((message.key.as_ref(), message.sent_at), (key, member.sent_at), "what is known of {message:?}");
             let is_last = row.member.is_some_and(|member| member.n_merged == message.n);
             let is_touched = forecast.tasks.contains_key(&row.id) || applied.created.contains(&row.id);

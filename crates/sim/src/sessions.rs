@@ -13,6 +13,7 @@ use runyard_core::write::{SessionDrop, WriteSet};
 
 use crate::foresee::Forecast;
 use crate::oracle::{Applied, Oracle, lane_of};
+use crate::schedules::Wish;
 
 /// A session as it was committed, and as it was followed.
 pub struct SessionShadow {
@@ -46,6 +47,7 @@ pub(crate) enum Step {
     Act(Name, SessionAct),
     Usage(TaskId, Context),
     Config(Arc<Config>),
+    Wish(Box<Wish>),
 }
 
 /// One session in one tick.
@@ -143,6 +145,7 @@ impl Oracle {
     pub(crate) fn follow(&mut self, forecast: &Forecast, applied: &Applied) -> BTreeMap<Name, Seen> {
         let mut seen: BTreeMap<Name, Seen> = BTreeMap::new();
         let mut config = forecast.config_before.clone();
+        self.open_book();
         let keys: Vec<Name> = self.sessions.keys().cloned().collect();
         for key in &keys {
             self.note_rules(&config, key, &mut seen);
@@ -192,7 +195,15 @@ impl Oracle {
                         self.note_rules(&config, key, &mut seen);
                     }
                 }
+                Step::Wish(wish) => {
+                    if let Some(item) = self.follow_wish(wish, applied) {
+                        self.follow_item(&item, applied, &config, &mut made, &mut seen);
+                    }
+                }
             }
+        }
+        for item in self.follow_due(applied) {
+            self.follow_item(&item, applied, &config, &mut made, &mut seen);
         }
         self.note_joins(applied, &mut seen);
         let left = seen.iter().map(|(key, seen)| (key.clone(), (seen.stops.clone(), seen.has_joined)));
@@ -216,19 +227,30 @@ impl Oracle {
         seen: &mut BTreeMap<Name, Seen>,
     ) {
         for item in &submission.items {
-            let Some(member) = item.session.as_ref().filter(|_| self.was_taken(item, applied)) else { continue };
-            let session = self.sessions.get_mut(&member.key).expect("a message makes its session");
-            let followed = &mut session.followed;
-            let is_stale = member.sent_at.zip(followed.cutoff).is_some_and(is_stale);
-            assert!(!is_stale, "{:?} was sent before {:?} and is taken", item.id, followed.cutoff);
-            followed.take(member.settings, &lane_of(config, &item.flow.lane));
-            followed.n_messages += 1;
-            self.generations.insert(item.id, followed.generation);
-            made.insert(item.id);
-            self.note_rules(config, &member.key, seen);
-            let rules = self.rules(&config.sessions, &member.key, &self.sessions[&member.key].followed);
-            seen.entry(member.key.clone()).or_default().at_submit.insert(item.id, rules);
+            self.follow_item(item, applied, config, made, seen);
         }
+    }
+
+    fn follow_item(
+        &mut self,
+        item: &NewTask,
+        applied: &Applied,
+        config: &Config,
+        made: &mut BTreeSet<TaskId>,
+        seen: &mut BTreeMap<Name, Seen>,
+    ) {
+        let Some(member) = item.session.as_ref().filter(|_| self.was_taken(item, applied)) else { return };
+        let session = self.sessions.get_mut(&member.key).expect("a message makes its session");
+        let followed = &mut session.followed;
+        let is_stale = member.sent_at.zip(followed.cutoff).is_some_and(is_stale);
+        assert!(!is_stale, "{:?} was sent before {:?} and is taken", item.id, followed.cutoff);
+        followed.take(member.settings, &lane_of(config, &item.flow.lane));
+        followed.n_messages += 1;
+        self.generations.insert(item.id, followed.generation);
+        made.insert(item.id);
+        self.note_rules(config, &member.key, seen);
+        let rules = self.rules(&config.sessions, &member.key, &self.sessions[&member.key].followed);
+        seen.entry(member.key.clone()).or_default().at_submit.insert(item.id, rules);
     }
 
     /// It became a task, or a part of one.

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use runyard_core::core::FlowWant;
 use runyard_core::event::{Due, Release};
-use runyard_core::ids::TaskId;
+use runyard_core::ids::{ScheduleId, TaskId};
 use runyard_core::name::Blob;
 use runyard_core::now::{Clock, Now};
+use runyard_core::schedule::{Run, ScheduleDue};
 use runyard_core::session::{Session, SessionId};
 use runyard_core::task::Task;
 use runyard_core::write::{Loaded, Needs, Rows, WriteSet};
@@ -96,6 +97,14 @@ impl Store for Tap {
 
     fn dropped(&mut self, session: SessionId, from: u64, to: u64) -> Result<Vec<Blob>> {
         self.store.dropped(session, from, to)
+    }
+
+    fn schedules_due(&mut self, after: Option<ScheduleDue>, limit: usize) -> Result<Vec<ScheduleDue>> {
+        self.store.schedules_due(after, limit)
+    }
+
+    fn run(&mut self, schedule: ScheduleId, n: u64) -> Result<Option<Run>> {
+        self.store.run(schedule, n)
     }
 
     fn n_ahead(&mut self, task: &Task, limit: u32) -> Result<u32> {

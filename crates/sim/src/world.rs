@@ -223,6 +223,7 @@ impl World {
         if !is_lost {
             self.oracle.note_repeats(&forecast, &applied);
             let seen = self.oracle.follow(&forecast, &applied);
+            self.oracle.follow_ends(&applied);
             self.oracle.check_rows(&forecast, &applied, &seen);
             self.oracle.check_sessions(&forecast, &applied);
         }
@@ -347,6 +348,7 @@ impl World {
             let keeps = self.yard().core().keeps();
             self.oracle.check_settled();
             self.oracle.check_stopped();
+            self.oracle.check_book_rested();
             self.oracle.check_conserving(&keeps);
             self.oracle.check_keeps(&keeps);
         }
@@ -399,7 +401,9 @@ impl World {
             if self.oracle.live.is_empty() && self.workers.iter().all(SimWorker::is_empty) && self.inbox.is_empty() {
                 self.yard().core().sanity_check();
                 self.oracle.recount();
-                self.oracle.recount_mail(&*self.tap.reader());
+                let reader = self.tap.reader();
+                self.oracle.recount_mail(&*reader);
+                self.oracle.recount_book(&*reader);
                 return;
             }
             self.cancel_orphans();

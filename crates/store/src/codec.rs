@@ -6,6 +6,7 @@
 
 mod delivery;
 mod happening;
+mod schedule;
 mod session;
 
 use std::borrow::Cow;
@@ -13,9 +14,10 @@ use std::borrow::Cow;
 use runyard_core::batch::Batch;
 use runyard_core::event::FirstAnswer;
 use runyard_core::flow::FlowKey;
-use runyard_core::ids::{BatchId, FlowId, TaskId, Token, WorkerId};
+use runyard_core::ids::{BatchId, FlowId, ScheduleId, TaskId, Token, WorkerId};
 use runyard_core::name::Name;
 use runyard_core::now::WallMs;
+use runyard_core::schedule::Origin;
 use runyard_core::task::{
     Class, Delay, Failure, Lease, OnDependencyFailure, Phase, Policy, Retry, State, Stop, Task, Text, Tier, Wait,
 };
@@ -23,6 +25,10 @@ use runyard_core::trail::Trail;
 
 pub use delivery::{decode_delivery_body, decode_progress, encode_delivery_body, encode_progress};
 pub use happening::{decode_happenings, encode_happenings};
+pub use schedule::{
+    RunPlace, cause_code, cause_of, decode_run_body, decode_schedule_body, decode_template, encode_run_body,
+    encode_schedule_body, encode_template,
+};
 pub use session::{MessagePlace, decode_message_body, decode_session_body, encode_message_body, encode_session_body};
 use session::{put_member, put_usage};
 
@@ -82,6 +88,10 @@ pub fn encode_task_body(task: &Task, out: &mut Vec<u8>) {
     if let Some(usage) = &task.usage {
         put_usage(out, usage);
     }
+    if let Some(Origin { schedule, run }) = task.origin {
+        put_u128(out, schedule.0);
+        put_varint(out, run);
+    }
     // Last and without a length: most of the body of a task with a history.
     out.extend_from_slice(task.trail.as_bytes());
 }
@@ -110,6 +120,7 @@ pub fn decode_task_body(columns: TaskColumns, body: &[u8]) -> Option<Task> {
     let member = if has(HAS_MEMBER) { Some(cut.member(columns.seq)?) } else { None };
     let steers = if has(HAS_STEERS) { Some(TaskId(cut.u128()?)) } else { None };
     let usage = if has(HAS_USAGE) { Some(Box::new(cut.usage()?)) } else { None };
+    let origin = if has(HAS_ORIGIN) { Some(cut.origin()?) } else { None };
     let trail = Trail::from_bytes(cut.0);
     let TaskColumns { id, seq, flow, rank, batch, attempt } = columns;
     Some(Task {
@@ -120,6 +131,7 @@ pub fn decode_task_body(columns: TaskColumns, body: &[u8]) -> Option<Task> {
         batch,
         member,
         steers,
+        origin,
         policy,
         state,
         reason,
@@ -290,6 +302,7 @@ fn task_flags(task: &Task) -> u32 {
         (task.member.is_some(), HAS_MEMBER),
         (task.steers.is_some(), HAS_STEERS),
         (task.usage.is_some(), HAS_USAGE),
+        (task.origin.is_some(), HAS_ORIGIN),
     ];
     let moments = moments.iter().zip(moment_flags).map(|(at, flag)| (at.is_some(), flag));
     moments.chain(others).filter(|(is, _)| *is).fold(0, |flags, (_, flag)| flags | flag)
@@ -457,6 +470,10 @@ impl<'a> Cut<'a> {
         Some(Failure { class: self.class()?, message: self.text()? })
     }
 
+    fn origin(&mut self) -> Option<Origin> {
+        Some(Origin { schedule: ScheduleId(self.u128()?), run: self.varint()? })
+    }
+
     fn counters(&mut self) -> Option<[u32; 5]> {
         Some([self.u32()?, self.u32()?, self.u32()?, self.u32()?, self.u32()?])
     }
@@ -567,6 +584,7 @@ const HAS_POLICY: u32 = 1 << 13;
 const HAS_MEMBER: u32 = 1 << 14;
 const HAS_STEERS: u32 = 1 << 15;
 const HAS_USAGE: u32 = 1 << 16;
+const HAS_ORIGIN: u32 = 1 << 17;
 
 /// A policy that costs no bytes. It is part of the format and stays as it is, whatever the defaults become.
 const USUAL_POLICY: Policy = Policy {

@@ -2,6 +2,7 @@
 //! simulator runs on. Its clones share one content, so a crash is to drop the core, keep the store and load again.
 
 mod content;
+mod schedules;
 
 use std::ops::Bound;
 use std::path::Path;
@@ -9,17 +10,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use runyard_core::batch::Batch;
 use runyard_core::event::{Due, Happening, Release};
-use runyard_core::ids::{BatchId, TaskId};
+use runyard_core::ids::{BatchId, ScheduleId, TaskId};
 use runyard_core::name::Blob;
 use runyard_core::now::{Clock, Now, WallMs};
 use runyard_core::outbox::{Delivery, DeliveryId};
+use runyard_core::schedule::{Run, Schedule, ScheduleDue};
 use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::Task;
 use runyard_core::write::{CountDelta, CountKey, Loaded, Needs, Rows, WriteSet};
 
 use crate::store::{
     DeliveryFilter, DeliveryPage, Error, Filter, FlowRows, FlowWant, IdPage, PAGE_BYTES_MAX, Page, Purge, Purged,
-    Reader, Result, SessionFilter, SessionPage, Store, TaskDoc,
+    Reader, Result, ScheduleFilter, SchedulePage, SessionFilter, SessionPage, Store, TaskDoc,
 };
 use content::{Content, delivery_passes, injected, is_seated_unstarted, session_passes};
 
@@ -69,6 +71,7 @@ impl Store for MemoryStore {
                 .filter_map(|key| content.keys.get(&(key.agent.clone(), key.key.clone())))
                 .cloned()
                 .collect(),
+            schedules: content.schedules.fetch(needs),
         })
     }
 
@@ -118,7 +121,7 @@ impl Store for MemoryStore {
                 let line = content.lines.range((session, 0, 0)..=(session, u64::MAX, u64::MAX));
                 line.take(limit).map(|&(_, _, seq)| seq).collect()
             }
-            Release::SessionReview { .. } => Vec::new(),
+            Release::SessionReview { .. } | Release::RunEnded { .. } => Vec::new(),
         };
         Ok(seqs.iter().map(|seq| content.tasks[seq].task.clone()).collect())
     }
@@ -149,6 +152,14 @@ impl Store for MemoryStore {
             own.into_iter().chain(content.messages_of(seq).map(|(_, spec)| spec.clone()))
         };
         Ok(drops.flat_map(|(_, seq)| carried(seq)).collect())
+    }
+
+    fn schedules_due(&mut self, after: Option<ScheduleDue>, limit: usize) -> Result<Vec<ScheduleDue>> {
+        Ok(self.lock().schedules.due(after, limit))
+    }
+
+    fn run(&mut self, schedule: ScheduleId, n: u64) -> Result<Option<Run>> {
+        Ok(self.lock().schedules.run(schedule, n))
     }
 
     fn n_ahead(&mut self, task: &Task, limit: u32) -> Result<u32> {
@@ -260,6 +271,22 @@ impl Reader for MemoryStore {
         let items: Vec<Delivery> = passing.by_ref().take(limit).cloned().collect();
         let next = passing.next().and(items.last()).map(|delivery| delivery.id);
         Ok(DeliveryPage { items, next })
+    }
+
+    fn schedule(&self, id: ScheduleId) -> Result<Option<(Schedule, Blob)>> {
+        Ok(self.lock().schedules.one(id))
+    }
+
+    fn schedule_named(&self, name: &str) -> Result<Option<ScheduleId>> {
+        Ok(self.lock().schedules.named(name))
+    }
+
+    fn schedules(&self, filter: &ScheduleFilter, after: Option<ScheduleId>, limit: usize) -> Result<SchedulePage> {
+        Ok(self.lock().schedules.list(filter, after, limit))
+    }
+
+    fn runs(&self, schedule: ScheduleId, before: Option<u64>, limit: usize) -> Result<Vec<Run>> {
+        Ok(self.lock().schedules.runs(schedule, before, limit))
     }
 
     fn setting(&self, name: &str) -> Result<Option<Blob>> {

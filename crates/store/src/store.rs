@@ -11,10 +11,11 @@ use runyard_core::batch::Batch;
 pub use runyard_core::core::FlowWant;
 use runyard_core::event::{Due, Happening, HappeningKind, Release, Rest};
 use runyard_core::flow::FlowKey;
-use runyard_core::ids::{BatchId, FlowId, TaskId};
+use runyard_core::ids::{BatchId, FlowId, ScheduleId, TaskId};
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::{Clock, Now, WallMs};
 use runyard_core::outbox::{Delivery, DeliveryId, DeliveryState};
+use runyard_core::schedule::{Run, Schedule, ScheduleDue};
 use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::{Phase, Task, Tier};
 use runyard_core::write::{CountDelta, CountKey, Loaded, Needs, Rows, WriteSet};
@@ -120,6 +121,11 @@ pub trait Store {
     /// into it.
     fn dropped(&mut self, session: SessionId, from: u64, to: u64) -> Result<Vec<Blob>>;
 
+    /// Enabled schedules in the order of (due moment, id), after `after`, whether their time has come or not.
+    fn schedules_due(&mut self, after: Option<ScheduleDue>, limit: usize) -> Result<Vec<ScheduleDue>>;
+
+    fn run(&mut self, schedule: ScheduleId, n: u64) -> Result<Option<Run>>;
+
     /// How many queued tasks of its flow stand before this one, counted up to `limit`.
     fn n_ahead(&mut self, task: &Task, limit: u32) -> Result<u32>;
 
@@ -149,6 +155,9 @@ pub struct Purge {
     pub happenings_bytes_max: u64,
     /// Messages that are delivered or given up are kept so long after what they told of.
     pub deliveries_ms: u64,
+    /// Ended runs are kept so long, and so many of each schedule.
+    pub runs_ms: u64,
+    pub runs_max: u64,
     /// Rows looked at in one chunk.
     pub limit: usize,
 }
@@ -200,6 +209,17 @@ pub trait Reader: Send + Sync {
 
     /// Newest first. `after` is the id a page ended with; a page may be short of `limit` and still have a `next`.
     fn deliveries(&self, filter: &DeliveryFilter, after: Option<DeliveryId>, limit: usize) -> Result<DeliveryPage>;
+
+    /// With the schedule as it was submitted.
+    fn schedule(&self, id: ScheduleId) -> Result<Option<(Schedule, Blob)>>;
+
+    fn schedule_named(&self, name: &str) -> Result<Option<ScheduleId>>;
+
+    /// Latest created first. `after` is the id a page ended with; a page may be short of `limit` and still have a `next`.
+    fn schedules(&self, filter: &ScheduleFilter, after: Option<ScheduleId>, limit: usize) -> Result<SchedulePage>;
+
+    /// Latest first. `before` is the number a page ended with. Runs outlive their schedule.
+    fn runs(&self, schedule: ScheduleId, before: Option<u64>, limit: usize) -> Result<Vec<Run>>;
 
     fn setting(&self, name: &str) -> Result<Option<Blob>>;
 
@@ -253,6 +273,20 @@ pub struct SessionFilter {
 pub struct SessionPage {
     pub items: Vec<Session>,
     pub next: Option<SessionId>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ScheduleFilter {
+    /// Only those that are enabled, or only those that are not.
+    pub enabled: Option<bool>,
+    /// Only those whose tasks are of this agent.
+    pub agent: Option<Name>,
+}
+
+#[derive(Clone, Debug)]
+pub struct SchedulePage {
+    pub items: Vec<(Schedule, Blob)>,
+    pub next: Option<ScheduleId>,
 }
 
 #[derive(Clone, Debug, Default)]

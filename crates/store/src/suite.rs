@@ -5,6 +5,7 @@ pub mod fixture;
 mod outbox;
 mod reads;
 mod retention;
+mod schedules;
 mod sessions;
 mod writes;
 
@@ -13,6 +14,7 @@ use crate::store::Store;
 pub use outbox::*;
 pub use reads::*;
 pub use retention::*;
+pub use schedules::*;
 pub use sessions::*;
 pub use writes::*;
 
@@ -142,4 +144,15 @@ rules! {
     deliveries_are_listed_latest_first
     purge_keeps_what_a_pending_delivery_tells_of
     purge_of_deliveries_works_in_chunks_until_done
+    a_schedule_comes_back_as_it_was_written
+    a_changed_schedule_keeps_what_its_owner_wrote
+    a_name_belongs_to_one_schedule
+    a_moment_has_one_run
+    a_run_comes_back_as_it_was_written
+    runs_outlive_their_schedule_and_page
+    schedules_are_due_in_the_order_of_their_times
+    schedules_are_listed_latest_first
+    the_end_of_a_run_is_kept_until_it_is_worked_off
+    happenings_tell_of_schedules
+    purge_takes_ended_runs_by_age_and_by_number
 }

@@ -16,7 +16,7 @@ use runyard_core::Core;
 use runyard_core::config::Config;
 use runyard_core::event::{Admit, Answer, Command, Event, Happening, Release, Rest};
 use runyard_core::explain::Ahead;
-use runyard_core::ids::TaskId;
+use runyard_core::ids::{ScheduleId, TaskId};
 use runyard_core::name::Blob;
 use runyard_core::now::Now;
 use runyard_core::planted::Bug;
@@ -143,6 +143,11 @@ impl Yard {
         needs.session_keys.dedup();
         let mut rows = self.store.fetch(&needs)?;
         needs.clear();
+        self.core.needs_of_schedules(&rows.schedules, &mut needs);
+        if !needs.is_empty() {
+            rows.sessions.extend(self.store.fetch(&needs)?.sessions);
+            needs.clear();
+        }
         self.core.needs_of_keys(&rows.keys, &mut needs);
         self.core.needs_of_sessions(&rows.sessions, &mut needs);
         if !needs.is_empty() {
@@ -199,6 +204,9 @@ impl Yard {
         if let Release::SessionReview { after } = release {
             return self.review_sessions(now, after, limit, out);
         }
+        if let Release::RunEnded { schedule, run, task } = release {
+            return self.end_run(now, release, schedule, run, task, out);
+        }
         self.load_owner_of(&release)?;
         let limit = match release {
             // Who stands up is decided over all of them.
@@ -227,7 +235,7 @@ impl Yard {
             | Release::SessionShrink { session }
             | Release::SessionSeat { session }
             | Release::SessionOverflow { session } => needs.sessions.push(session),
-            Release::Parent { .. } | Release::SessionReview { .. } => return Ok(()),
+            Release::Parent { .. } | Release::SessionReview { .. } | Release::RunEnded { .. } => return Ok(()),
         }
         let fetched = self.store.fetch(&needs)?;
         self.core.load_rows(fetched);
@@ -242,6 +250,23 @@ impl Yard {
         self.core.load_rows(Rows { sessions: rows, ..Rows::default() });
         self.core.handle(now, Event::SessionsReviewed { after, sessions, rest }, out);
         Ok(n)
+    }
+
+    fn end_run(
+        &mut self,
+        now: Now,
+        release: Release,
+        schedule: ScheduleId,
+        run: u64,
+        task: TaskId,
+        out: &mut Vec<Command>,
+    ) -> Result<usize> {
+        let needs = Needs { schedules: vec![schedule], tasks: vec![task], ..Needs::default() };
+        let rows = self.store.fetch(&needs)?;
+        self.load(rows)?;
+        let run = self.store.run(schedule, run)?.map(Box::new);
+        self.core.handle(now, Event::RunEnded { release, run }, out);
+        Ok(1)
     }
 
     fn commit(&mut self, writes: &WriteSet) -> Result<Option<u64>> {
@@ -306,6 +331,11 @@ impl Yard {
             let dues = self.store.dues(want.clock, want.after, want.limit)?;
             let rest = if dues.len() < want.limit { Rest::Done } else { Rest::More };
             self.core.handle(now, Event::DuesRefilled { clock: want.clock, dues, rest }, out);
+        }
+        if let Some((after, limit)) = wants.schedules {
+            let dues = self.store.schedules_due(after, limit)?;
+            let rest = if dues.len() < limit { Rest::Done } else { Rest::More };
+            self.core.handle(now, Event::SchedulesRefilled { dues, rest }, out);
         }
         self.core.end_tick();
         Ok(())

@@ -2,19 +2,25 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::sync::Arc;
+
 use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use runyard_core::batch::Batch;
-use runyard_core::event::{FirstAnswer, Happening, HappeningKind, Subject, TaskFacts};
-use runyard_core::ids::{BatchId, FlowId, TaskId, Token, WorkerId};
+use runyard_core::event::{FirstAnswer, Happening, HappeningKind, NewMember, Subject, TaskFacts};
+use runyard_core::ids::{BatchId, FlowId, ScheduleId, TaskId, Token, WorkerId};
 use runyard_core::name::Name;
 use runyard_core::outbox::{DeliveryState, Progress, Recipient, Try};
+use runyard_core::schedule::{
+    CatchUp, Cause, Origin, Outcome, Overlap, Rules, Run, Schedule, ScheduleFacts, Standing, Template, Timing,
+};
 use runyard_core::session::{Context, Member, Message, Mode, Overflow, Session, SessionId, Settings, Usage};
 use runyard_core::task::{
     Class, Delay, Failure, Lease, OnDependencyFailure, Phase, Policy, Retry, State, Stop, Task, Text, Tier, Wait,
 };
 use runyard_core::trail::{Step, StepKind, Trail};
+use runyard_cron::Calendar;
 use runyard_store::codec::*;
 use runyard_store::suite::fixture;
 
@@ -68,6 +74,32 @@ proptest! {
     }
 
     #[test]
+    fn a_schedule_survives_its_bytes(schedule in schedule(), template in template()) {
+        let mut bytes = Vec::new();
+        encode_template(&template, &mut bytes);
+        prop_assert_eq!(decode_template(&bytes), Some(template));
+        encode_schedule_body(&schedule, &mut bytes);
+        let read = decode_schedule_body(schedule.id, schedule.name.clone(), &bytes);
+        prop_assert_eq!(read, Some(schedule));
+    }
+
+    #[test]
+    fn a_run_survives_its_bytes(run in run()) {
+        let mut body = Vec::new();
+        encode_run_body(&run, &mut body);
+        prop_assert_eq!(cause_of(cause_code(run.cause)), Some(run.cause));
+        prop_assert_eq!(decode_run_body(place_of(&run), &body), Some(run));
+    }
+
+    #[test]
+    fn cut_schedules_are_refused(schedule in schedule(), cut in any::<prop::sample::Index>()) {
+        let mut body = Vec::new();
+        encode_schedule_body(&schedule, &mut body);
+        body.truncate(cut.index(body.len()));
+        prop_assert_eq!(decode_schedule_body(schedule.id, schedule.name, &body), None);
+    }
+
+    #[test]
     fn cut_progress_is_refused(progress in progress(), cut in any::<prop::sample::Index>()) {
         let mut bytes = Vec::new();
         encode_progress(&progress, &mut bytes);
@@ -106,6 +138,9 @@ proptest! {
         let _ = decode_row_key(&bytes);
         let _ = decode_delivery_body(&bytes);
         let _ = decode_progress(&bytes);
+        let _ = decode_schedule_body(ScheduleId(1), "name".into(), &bytes);
+        let _ = decode_template(&bytes);
+        let _ = decode_run_body(place_of(&fixture::run(1, 1, 1)), &bytes);
         let _ = decode_session_body(SessionId(1), "key".into(), &bytes);
         let _ = decode_message_body(MessagePlace { task: TaskId(1), task_seq: 1, n: 1 }, &bytes);
     }
@@ -116,6 +151,27 @@ proptest! {
         encode_happenings(&happenings, &mut bytes);
         bytes.truncate(cut.index(bytes.len()));
         prop_assert_eq!(decode_happenings(&bytes), None);
+    }
+}
+
+fn place_of(run: &Run) -> RunPlace {
+    RunPlace { schedule: run.schedule, n: run.n, scheduled_for: run.scheduled_for, cause: run.cause }
+}
+
+/// A span of nothing would be divided by, and a calendar that cannot be read has no moments.
+#[test]
+fn a_schedule_that_makes_no_sense_is_refused() {
+    let mut row = fixture::schedule_row(1, 5).schedule;
+    for timing in [
+        Timing::Every { every_ms: 0, anchor: 0 },
+        Timing::Cron(Arc::new(Calendar::new("@hourly", "Europe/Berlin").unwrap())),
+    ] {
+        row.rules.timing = timing;
+        let mut body = Vec::new();
+        encode_schedule_body(&row, &mut body);
+        let body = String::from_utf8(body).map(|text| text.replace("Berlin", "Nowhere").into_bytes());
+        let body = body.unwrap_or_else(|error| error.into_bytes());
+        assert_eq!(decode_schedule_body(row.id, row.name.clone(), &body), None);
     }
 }
 
@@ -427,6 +483,140 @@ fn message() -> impl Strategy<Value = Message> {
     })
 }
 
+fn origin() -> impl Strategy<Value = Origin> {
+    (any::<u128>(), any::<u64>()).prop_map(|(schedule, run)| Origin { schedule: ScheduleId(schedule), run })
+}
+
+fn timing() -> impl Strategy<Value = Timing> {
+    let exprs = vec!["@hourly", "*/5 * * * * *", "0 3 L * MON#2", "30 2 29 2 *", "  0 0 15W * ?"];
+    let zones = vec!["UTC", "Europe/Berlin", "Pacific/Apia", "America/Argentina/Buenos_Aires"];
+    let calendar = (prop::sample::select(exprs), prop::sample::select(zones));
+    prop_oneof![
+        moment().prop_map(Timing::At),
+        (1..=u64::MAX, moment()).prop_map(|(every_ms, anchor)| Timing::Every { every_ms, anchor }),
+        calendar.prop_map(|(expr, zone)| Timing::Cron(Arc::new(Calendar::new(expr, zone).unwrap()))),
+    ]
+}
+
+fn rules() -> impl Strategy<Value = Rules> {
+    let overlap = prop::sample::select(vec![Overlap::Skip, Overlap::Queue, Overlap::Replace, Overlap::Allow]);
+    let all = (any::<u32>(), any::<u64>()).prop_map(|(limit, expiry_ms)| CatchUp::All { limit, expiry_ms });
+    let catch_up = prop_oneof![Just(CatchUp::Skip), Just(CatchUp::One), all];
+    let limits = (prop::array::uniform3(of(moment())), prop::array::uniform2(of(any::<u32>())));
+    (timing(), overlap, catch_up, prop::array::uniform2(count()), limits, any::<bool>()).prop_map(
+        |(timing, overlap, catch_up, [stagger_ms, jitter_ms], (limits, after), delete_after_run)| Rules {
+            timing,
+            overlap,
+            catch_up,
+            stagger_ms,
+            jitter_ms,
+            from: limits[0],
+            until: limits[1],
+            runs_max: limits[2],
+            delete_after_run,
+            alert_after: after[0],
+            pause_after: after[1],
+        },
+    )
+}
+
+fn schedule() -> impl Strategy<Value = Schedule> {
+    let standing = prop_oneof![
+        Just(Standing::Enabled),
+        text().prop_map(|reason| Standing::Paused { reason }),
+        text().prop_map(|why| Standing::Done { why }),
+    ];
+    let numbers = (any::<[u32; 3]>(), count(), prop::array::uniform3(moment()), of(moment()), any::<bool>());
+    (any::<u128>(), "(|.{0,20})", rules(), standing, numbers).prop_map(|(id, name, rules, standing, numbers)| {
+        let ([revision, n_live, n_failed_in_row], n_runs, [done_to, created_at, changed_at], next_for, is_alerted) =
+            numbers;
+        Schedule {
+            id: ScheduleId(id),
+            name: name.into(),
+            rules,
+            standing,
+            revision,
+            next_for,
+            done_to,
+            n_runs,
+            n_live,
+            n_failed_in_row,
+            is_alerted,
+            created_at,
+            changed_at,
+        }
+    })
+}
+
+fn template() -> impl Strategy<Value = Template> {
+    let member = (name(), settings(), of(mode()), of(moment()))
+        .prop_map(|(key, settings, as_mode, sent_at)| NewMember { key, settings, as_mode, sent_at });
+    (name(), any::<i32>(), policy(), of(member), vec(any::<u8>(), 0..40)).prop_map(
+        |(agent, rank, policy, session, spec)| Template {
+            flow: fixture::key(&agent),
+            rank,
+            policy,
+            session,
+            spec: spec.into(),
+        },
+    )
+}
+
+fn run() -> impl Strategy<Value = Run> {
+    let cause = prop::sample::select(vec![Cause::Time, Cause::CatchUp, Cause::Hand]);
+    let outcome = prop_oneof![
+        prop::sample::select(vec![
+            Outcome::Live,
+            Outcome::Completed,
+            Outcome::Failed,
+            Outcome::Cancelled,
+            Outcome::Skipped,
+        ]),
+        any::<u32>().prop_map(|n| Outcome::Missed { n }),
+    ];
+    let place = (any::<u128>(), any::<u64>(), name(), moment(), cause);
+    let moments = (moment(), of(moment()), of(moment()));
+    let tail = of(vec(any::<u8>(), 0..40));
+    let rest = (of(any::<u128>()), any::<u32>(), of(class()), text(), of(usage()), tail);
+    (place, outcome, moments, rest).prop_map(
+        |((schedule, n, name, scheduled_for, cause), outcome, (created_at, started_at, ended_at), rest)| {
+            let (task, attempts, class, reason, usage, tail) = rest;
+            Run {
+                schedule: ScheduleId(schedule),
+                n,
+                name,
+                scheduled_for,
+                cause,
+                task: task.map(TaskId),
+                outcome,
+                created_at,
+                started_at,
+                ended_at,
+                attempts,
+                class,
+                reason,
+                usage,
+                tail: tail.map(Into::into),
+            }
+        },
+    )
+}
+
+fn schedule_facts() -> impl Strategy<Value = ScheduleFacts> {
+    let moments = (of(any::<u64>()), of(any::<u128>()), of(moment()));
+    (any::<u128>(), name(), moments, any::<u32>(), text()).prop_map(
+        |(schedule, name, (run, task, scheduled_for), n_failed, reason)| ScheduleFacts {
+            schedule: ScheduleId(schedule),
+            name,
+            run,
+            task: task.map(TaskId),
+            scheduled_for,
+            n_failed,
+            reason,
+        },
+    )
+}
+
 fn trail() -> impl Strategy<Value = Trail> {
     let step = (prop::sample::select(StepKind::ALL.to_vec()), any::<u8>(), any::<u32>(), 0..2_000_000_000_000_u64);
     vec(step, 0..20).prop_map(|mut steps| {
@@ -444,10 +634,10 @@ fn task() -> impl Strategy<Value = Task> {
     let counters = (prop_oneof![Just([0; 6]), any::<[u32; 6]>()], any::<[bool; 2]>());
     let error = of((class(), text()).prop_map(|(class, message)| Box::new(Failure { class, message })));
     let texts = (text(), error, of(any::<u128>()), trail());
-    let of_session = (of(member()), of(any::<u128>()), of(usage().prop_map(Box::new)));
+    let of_session = (of(member()), of(any::<u128>()), of(usage().prop_map(Box::new)), of(origin()));
     let moments = (moment(), prop::array::uniform7(of(moment())));
     (columns, policy(), state(), counters, texts, moments, of_session).prop_map(
-        |(columns, policy, state, (counters, flags), texts, (created_at, moments), (member, steers, usage))| {
+        |(columns, policy, state, (counters, flags), texts, (created_at, moments), (member, steers, usage, origin))| {
             let (reason, error, worker, trail) = texts;
             let (id, seq, flow, rank, batch, attempt) = columns;
             Task {
@@ -458,6 +648,7 @@ fn task() -> impl Strategy<Value = Task> {
                 batch: batch.map(BatchId),
                 member,
                 steers: steers.map(TaskId),
+                origin,
                 policy,
                 state,
                 reason,
@@ -562,6 +753,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => batch().prop_map(|batch| Subject::Batch(Box::new(batch))),
         1 => (any::<u128>(), name()).prop_map(|(worker, name)| Subject::Worker { worker: WorkerId(worker), name }),
         1 => session().prop_map(|session| Subject::Session(Box::new(session))),
+        1 => schedule_facts().prop_map(|facts| Subject::Schedule(Box::new(facts))),
         1 => Just(Subject::Config),
     ];
     (prop::sample::select(HappeningKind::ALL.to_vec()), moment(), subject)

@@ -9,16 +9,20 @@ use std::fmt::Debug;
 use runyard_core::batch::Batch;
 use runyard_core::event::{Due, FirstAnswer, Happening, HappeningKind, ParentEnd, Release, Rest, StopWhy, Subject};
 use runyard_core::hash::mix;
-use runyard_core::ids::{BatchId, FlowId, TaskId};
+use runyard_core::ids::{BatchId, FlowId, ScheduleId, TaskId};
+use runyard_core::name::Name;
 use runyard_core::now::{Clock, Now};
 use runyard_core::outbox::{Delivery, DeliveryId, DeliveryState, Progress, Recipient, Try};
+use runyard_core::schedule::{Cause, Outcome, Run, Schedule, ScheduleDue, Standing};
 use runyard_core::session::{Member, Session, SessionId};
 use runyard_core::task::{Delay, Phase, Policy, State, Task, Tier, Wait};
-use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, Insert, Meta, Needs, SessionDrop, Update, WriteSet};
+use runyard_core::write::{
+    CountDelta, CountKey, Edge, FlowRow, Insert, Meta, Needs, ScheduleRow, SessionDrop, Update, WriteSet,
+};
 use runyard_store::memory::MemoryStore;
 use runyard_store::sqlite::{Durability, Options, SqliteStore};
 use runyard_store::store::{
-    DeliveryFilter, DeliveryPhase, Error, Filter, FlowWant, Purge, Reader, SessionFilter, Store,
+    DeliveryFilter, DeliveryPhase, Error, Filter, FlowWant, Purge, Reader, ScheduleFilter, SessionFilter, Store,
 };
 use runyard_store::suite::fixture;
 use tempfile::TempDir;
@@ -50,6 +54,9 @@ struct Lockstep {
     n_keys: u64,
     n_messages: u32,
     n_drops: u64,
+    schedules: BTreeMap<ScheduleId, Schedule>,
+    n_schedules: u64,
+    n_runs: u64,
 }
 
 impl Lockstep {
@@ -68,6 +75,9 @@ impl Lockstep {
             n_keys: 0,
             n_messages: 0,
             n_drops: 0,
+            schedules: BTreeMap::new(),
+            n_schedules: 0,
+            n_runs: 0,
         };
         lockstep.meta.now.wall_ms = 1000;
         lockstep.reload();
@@ -127,6 +137,10 @@ impl Lockstep {
         for session in writes.sessions_added.iter().chain(&writes.sessions_put) {
             self.sessions.insert(session.id, session.clone());
         }
+        self.schedules.retain(|id, _| !writes.schedules_removed.contains(id));
+        for ScheduleRow { schedule, .. } in &writes.schedules_put {
+            self.schedules.insert(schedule.id, schedule.clone());
+        }
     }
 
     /// A commit with one thing wrong in it.
@@ -135,7 +149,8 @@ impl Lockstep {
         let mut writes = self.writes();
         (self.meta, self.n_keys) = (meta, n_keys);
         let known = self.some_task();
-        match (self.dice.below(4), known) {
+        match (self.dice.below(5), known) {
+            (4, _) => writes.runs_added.extend([fixture::run(99, 1, 5), fixture::run(99, 2, 5)]),
             (3, _) if !self.sessions.is_empty() => writes.sessions_added.extend(self.some_session()),
             (0, Some(task)) => writes.inserts.push(fixture::insert(task)),
             (1, Some(task)) => {
@@ -159,11 +174,13 @@ impl Lockstep {
             happenings_ms: self.dice.below(8000),
             happenings_bytes_max: self.dice.below(6000),
             deliveries_ms: self.dice.below(6000),
+            runs_ms: self.dice.below(6000),
+            runs_max: self.dice.below(6),
             limit: 1 + self.dice.below(7) as usize,
         };
         let now = Now { wall_ms: self.meta.now.wall_ms, steady_ms: 0 };
-        // A driver may walk through its sessions some at a time: after so many purges it has been all around.
-        let n_purges = self.sessions.len() / purge.limit + 2;
+        // A driver may walk through its sessions and its runs some at a time: after so many purges it has been all around.
+        let n_purges = self.sessions.len().max(self.n_schedules as usize) / purge.limit + 2;
         let gone = self.both("purge", |store| {
             let mut gone = Vec::new();
             for _ in 0..n_purges {
@@ -200,6 +217,7 @@ impl Lockstep {
         self.write_sessions(&mut writes);
         self.write_rest(&mut writes);
         self.write_outbox(&mut writes);
+        self.write_schedules(&mut writes);
         writes.meta = self.meta;
         writes
     }
@@ -406,6 +424,93 @@ impl Lockstep {
         }
     }
 
+    /// New ones, edits that give names away, changes, removals; new runs and the ends of some.
+    fn write_schedules(&mut self, writes: &mut WriteSet) {
+        let known: Vec<Schedule> = self.schedules.values().cloned().collect();
+        let mut names: Vec<Name> = known.iter().map(|schedule| schedule.name.clone()).collect();
+        names.rotate_left(1.min(known.len()));
+        let swaps = self.dice.one_in(6);
+        for (schedule, name) in known.into_iter().zip(names) {
+            let mut row = ScheduleRow { schedule, body: None };
+            row.schedule.next_for = self.dice.some(9000);
+            row.schedule.n_runs += 1;
+            if swaps {
+                row.schedule.name = name;
+                row.body = fixture::schedule_row(self.n_schedules, 5).body;
+                writes.schedules_put.push(row);
+            } else if self.dice.one_in(6) {
+                writes.schedules_removed.push(row.schedule.id);
+            } else if self.dice.one_in(2) {
+                writes.schedules_put.push(row);
+            }
+        }
+        if self.dice.one_in(3) {
+            self.n_schedules += 1;
+            let mut row = fixture::schedule_row(self.n_schedules, self.dice.below(9000));
+            if self.dice.one_in(3) {
+                row.schedule.standing = Standing::Paused { reason: "no".into() };
+            }
+            writes.schedules_put.push(row);
+        }
+        for schedule in 1..=self.n_schedules {
+            self.write_runs(schedule, writes);
+        }
+    }
+
+    fn write_runs(&mut self, schedule: u64, writes: &mut WriteSet) {
+        if self.dice.one_in(2) {
+            self.n_runs += 1;
+            let mut run = fixture::run(schedule, self.n_runs, self.n_runs);
+            run.cause = [Cause::Time, Cause::CatchUp, Cause::Hand][self.dice.below(3) as usize];
+            run.ended_at = self.dice.one_in(3).then_some(self.meta.now.wall_ms);
+            writes.runs_added.push(run);
+        }
+        let live = self.memory.reader().runs(fixture::schedule_id(schedule), None, 9).unwrap();
+        for run in live.into_iter().filter(|run| run.ended_at.is_none()) {
+            if self.dice.one_in(3) {
+                let (outcome, ended_at) = (Outcome::Failed, Some(self.meta.now.wall_ms));
+                writes.runs_put.push(Run { outcome, ended_at, tail: Some(fixture::blob("end")), ..run });
+            }
+        }
+        if self.dice.one_in(4)
+            && let Some(task) = self.some_task()
+        {
+            let release = Release::RunEnded { schedule: fixture::schedule_id(schedule), run: 1, task: task.id };
+            let add = self.dice.one_in(2);
+            let releases = if add { &mut writes.releases_added } else { &mut writes.releases_removed };
+            releases.push(release);
+        }
+    }
+
+    fn compare_schedules(&mut self) {
+        let limit = 1 + self.dice.below(4) as usize;
+        self.both("schedules due", |store| {
+            let mut dues: Vec<ScheduleDue> = Vec::new();
+            loop {
+                let page = store.schedules_due(dues.last().copied(), limit).unwrap();
+                if page.is_empty() {
+                    return dues;
+                }
+                dues.extend(page);
+            }
+        });
+        let filter = ScheduleFilter { enabled: self.dice.one_in(2).then_some(true), agent: None };
+        let n_schedules = self.n_schedules;
+        self.both_readers("schedules", |reader| {
+            let (mut listed, mut after) = (Vec::new(), None);
+            loop {
+                let page = reader.schedules(&filter, after, limit).unwrap();
+                listed.extend(page.items);
+                after = page.next;
+                if after.is_none() {
+                    break;
+                }
+            }
+            let runs = |n| reader.runs(fixture::schedule_id(n), None, 99).unwrap();
+            (listed, (1..=n_schedules).map(runs).collect::<Vec<_>>())
+        });
+    }
+
     fn progress(&mut self) -> Progress {
         let to = [Recipient::Own, Recipient::Everyone, Recipient::Merged(3)][self.dice.below(3) as usize];
         let state = match self.dice.below(3) {
@@ -446,6 +551,7 @@ impl Lockstep {
         self.compare_lists();
         self.compare_documents();
         self.compare_outbox();
+        self.compare_schedules();
     }
 
     fn compare_rows(&mut self) {
@@ -460,9 +566,14 @@ impl Lockstep {
             sessions: self.sessions.keys().copied().collect(),
             session_keys: self.sessions.values().map(|session| session.key.clone()).collect(),
             keys: keys.collect(),
+            schedules: self.schedules.keys().copied().collect(),
+            schedule_names: self.schedules.values().map(|row| row.name.clone()).collect(),
         };
         let rows = self.both("fetch", |store| store.fetch(&needs).unwrap());
         let sessions: Vec<Session> = self.sessions.values().chain(self.sessions.values()).cloned().collect();
+        let schedules: Vec<&Schedule> = self.schedules.values().chain(self.schedules.values()).collect();
+        let fetched: Vec<&Schedule> = rows.schedules.iter().map(|(schedule, _)| schedule).collect();
+        assert_eq!(fetched, schedules, "both agree, and not with what was written");
         assert_eq!(rows.sessions, sessions, "both agree, and not with what was written");
         let known: Vec<Task> = self.tasks.values().cloned().collect();
         assert_eq!(rows.tasks, known, "both agree, and not with what was written");

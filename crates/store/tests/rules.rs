@@ -21,6 +21,7 @@ mod rules {
     mod restart;
     mod retry;
     mod same_tick;
+    mod schedules;
     mod sessions_full;
     mod sessions_input;
     mod sessions_line;

@@ -6,12 +6,13 @@ use std::path::Path;
 
 use runyard_core::event::{ParentEnd, Release};
 use runyard_core::task::{State, Wait};
-use runyard_core::write::WriteSet;
+use runyard_core::write::{Needs, WriteSet};
 use runyard_store::sqlite::{Durability, Options, SqliteStore, copy_quiet};
-use runyard_store::store::{Error, Filter, Holder, Purge, SessionFilter, Store, User};
+use runyard_store::store::{Error, Filter, Holder, Purge, ScheduleFilter, SessionFilter, Store, User};
 use runyard_store::suite::Harness;
 use runyard_store::suite::fixture::{
-    Fixture, KEEP, batch_id, blob, ended, id, in_line, in_state, insert, lease, member, session, session_id, task,
+    Fixture, KEEP, batch_id, blob, ended, id, in_line, in_state, insert, lease, member, run, schedule_id, schedule_row,
+    session, session_id, task,
 };
 use tempfile::TempDir;
 
@@ -145,6 +146,53 @@ fn data_of_the_first_version_is_brought_up_to_date() {
     assert_eq!(fixture.store.released(&seat, 9).unwrap(), [in_line(1, 1, task(5))]);
     assert_eq!(fixture.task(id(1)), ended(9, task(1)));
     assert_eq!(fixture.purge(1000, &Purge { retention_ms: 0, ..KEEP }), [id(1)], "the other parent is being released");
+}
+
+/// A database as the version before schedules left it. Its rows were not written otherwise then.
+#[test]
+fn data_from_before_schedules_is_brought_up_to_date() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::new(Box::new(open(dir.path())));
+    let held = in_state(State::Running(lease()), task(2));
+    fixture.insert([task(1), held.clone(), ended(3, task(3))]);
+    fixture.meta.next_seq = 4;
+    fixture.commit(WriteSet::default());
+    drop(fixture);
+    let db = rusqlite::Connection::open(dir.path().join("runyard.db")).unwrap();
+    db.execute_batch(
+        "DROP TABLE runs; DROP TABLE schedule_bodies; DROP TABLE schedules;
+         DELETE FROM migrations WHERE version = 4; PRAGMA user_version = 3;",
+    )
+    .unwrap();
+    drop(db);
+    let mut fixture = Fixture::new(Box::new(open(dir.path())));
+    assert_eq!((fixture.task(id(1)), fixture.task(id(3))), (task(1), ended(3, task(3))));
+    let loaded = fixture.store.load(1).unwrap();
+    assert_eq!((loaded.held, loaded.n_schedules, loaded.meta.next_seq), (vec![held], 0, 4));
+    fixture.meta.epoch = loaded.meta.epoch;
+    let (schedules_put, runs_added) = (vec![schedule_row(1, 50)], vec![run(1, 1, 40)]);
+    fixture.commit(WriteSet { schedules_put, runs_added, ..WriteSet::default() });
+    assert_eq!(fixture.store.schedules_due(None, 9).unwrap(), [(50, schedule_id(1))]);
+}
+
+#[test]
+fn damaged_rows_of_schedules_are_told_of() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut fixture = Fixture::new(Box::new(open(dir.path())));
+    let (schedules_put, runs_added) = (vec![schedule_row(1, 50)], vec![run(1, 1, 40)]);
+    fixture.commit(WriteSet { schedules_put, runs_added, ..WriteSet::default() });
+    let db = rusqlite::Connection::open(dir.path().join("runyard.db")).unwrap();
+    let is_damaged = |error: Option<Error>| matches!(error, Some(Error::Damaged { .. }));
+    let needs = Needs { schedules: vec![schedule_id(1)], ..Needs::default() };
+    db.execute_batch("UPDATE schedule_bodies SET template = X'01FF'").unwrap();
+    assert!(is_damaged(fixture.store.fetch(&needs).err()));
+    db.execute_batch("UPDATE schedules SET body = X'01'").unwrap();
+    assert!(is_damaged(fixture.reader().schedule(schedule_id(1)).err()));
+    assert!(is_damaged(fixture.reader().schedules(&ScheduleFilter::default(), None, 9).err()));
+    db.execute_batch("UPDATE runs SET cause = 9").unwrap();
+    assert!(is_damaged(fixture.store.run(schedule_id(1), 1).err()));
+    db.execute_batch("UPDATE runs SET cause = 0, body = X''").unwrap();
+    assert!(is_damaged(fixture.reader().runs(schedule_id(1), None, 9).err()));
 }
 
 /// What `migrate` recorded, and rows as their first version encoded them.

@@ -39,6 +39,9 @@ pub struct EventView {
     /// The session it is about, or that the task belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// The schedule it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<Id>,
     /// Which attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
@@ -48,7 +51,7 @@ pub struct EventView {
     /// Why, where there is something to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Anything else: a batch's or a session's counts, a worker's name, a task's progress.
+    /// Anything else: a batch's or a session's counts, a worker's name, a schedule's name and run, a task's progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<Json>,
 }

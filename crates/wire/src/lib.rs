@@ -22,6 +22,7 @@ mod event;
 mod explain;
 mod file;
 mod problem;
+mod schedule;
 mod secret;
 mod session;
 mod stats;
@@ -43,6 +44,10 @@ pub use json::Json;
 pub use parse::{ParseError, parse};
 pub use parts::{Dependency, Limits, Place, Resources, RetryRequest, RetrySpec};
 pub use problem::{PROBLEM_CONTENT_TYPE, Problem};
+pub use schedule::{
+    CatchUp, Overlap, PauseRequest, PreviewRequest, PreviewView, RunCause, RunOutcome, RunView, ScheduleKind,
+    SchedulePatch, ScheduleRequest, ScheduleState, ScheduleTiming, ScheduleView, TaskSchedule,
+};
 pub use secret::{SecretPut, SecretSource, SecretView};
 pub use session::{
     InputAnswer, InputRequest, MessageView, SessionContext, SessionCounts, SessionRequest, SessionRules,

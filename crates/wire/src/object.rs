@@ -63,6 +63,10 @@ mod tests {
         assert_eq!(refused::<SessionSettings>(r#"["queue",1,"old",0,0,1]"#), "");
         assert_eq!(refused::<SessionContext>("[1,2]"), "");
         assert_eq!(refused::<InputRequest>(r#"["hello"]"#), "");
+        assert_eq!(refused::<PauseRequest>(r#"["why"]"#), "");
+        assert_eq!(refused::<PreviewRequest>(r#"[{"kind":"at"},3]"#), "");
+        assert_eq!(refused::<SchedulePatch>("[]"), "");
+        assert_eq!(refused::<ScheduleRequest>(r#"["n",{"kind":"at"},{}]"#), "");
     }
 
     #[test]
@@ -74,6 +78,7 @@ mod tests {
         assert_eq!(refused::<TaskRequest>(r#"{"kind":"noop","metadata":[]}"#), "metadata");
         assert_eq!(refused::<BatchRequest>(r#"{"tasks":[{"kind":"noop"},["noop"]]}"#), "tasks[1]");
         assert_eq!(refused::<BatchRequest>(r#"{"tasks":[],"defaults":["noop"]}"#), "defaults");
+        assert_eq!(refused::<ScheduleRequest>(r#"{"name":"n","schedule":["cron","@daily"],"task":{}}"#), "schedule");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 use crate::object::object;
 use crate::{
     Class, Dependency, Id, Json, Limits, OnDependencyFailure, Place, Priority, Resources, RetryRequest, RetrySpec,
-    SessionRequest, TaskState, Timestamp,
+    SessionRequest, TaskSchedule, TaskState, Timestamp,
 };
 
 /// One unit of work to be done. Only `kind` is required; in a batch it may come from the batch's defaults.
@@ -254,6 +254,9 @@ pub struct TaskStatus {
     /// The task this one repeats.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<Id>,
+    /// The run of a schedule that it is the task of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<TaskSchedule>,
     /// The `traceparent` it was submitted with, handed on to what it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
@@ -483,6 +486,7 @@ mod tests {
             worker: Some("embedded".into()),
             batch_id: None,
             retry_of: None,
+            schedule: None,
             traceparent: None,
             merged: 2,
             steered_into: Some(Id(3)),

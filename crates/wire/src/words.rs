@@ -1,7 +1,5 @@
 //! The closed sets of words that requests and answers use.
 
-use std::fmt;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,8 +15,8 @@ macro_rules! words {
             }
         }
 
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl ::std::fmt::Display for $type {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
                 f.pad(self.as_str())
             }
         }
@@ -34,6 +32,8 @@ macro_rules! words {
         }
     };
 }
+
+pub(crate) use words;
 
 /// Compared across all agents: a higher tier is served first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize, ToSchema)]

@@ -17,7 +17,7 @@ mod table;
 mod watch;
 mod worker;
 
-pub use defaults::{ProcessDefaults, ProcessDefaultsNow};
+pub use defaults::{MayRun, ProcessDefaults, ProcessDefaultsNow};
 pub use found::Found;
 pub use link::Link;
 pub use merge::merge as merged_payload;

@@ -11,7 +11,7 @@ use runyard_exec::{Job, Kind, noop};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::defaults::{ProcessDefaults, ProcessDefaultsNow};
+use crate::defaults::{MayRun, ProcessDefaults, ProcessDefaultsNow};
 use crate::merge::{input_text, merge};
 
 #[derive(Deserialize)]
@@ -37,7 +37,12 @@ pub(crate) enum Prepared {
     Ended(Report),
 }
 
-pub(crate) fn prepare(start: &Start, grace: Duration, process_defaults: &ProcessDefaultsNow) -> Prepared {
+pub(crate) fn prepare(
+    start: &Start,
+    grace: Duration,
+    process_defaults: &ProcessDefaultsNow,
+    may_run: &MayRun,
+) -> Prepared {
     let Some(kind) = Kind::parse(&start.kind) else {
         let message = format!("this worker has no executor for kind `{}`", start.kind);
         return Prepared::Ended(broken(Class::Permanent, message));
@@ -49,7 +54,11 @@ pub(crate) fn prepare(start: &Start, grace: Duration, process_defaults: &Process
         Ok(task) if kind == Kind::Noop && noop::is_empty(task.payload.as_deref()) => {
             Prepared::Ended(Report::Completed { result: None, usage: None })
         }
-        Ok(task) => Prepared::Run(Box::new(job(start, kind, task, grace, process_defaults()))),
+        // It was allowed when it was submitted; that may be long ago.
+        Ok(task) => match task.payload.as_deref().map_or(Ok(()), |payload| may_run(&start.kind, payload)) {
+            Ok(()) => Prepared::Run(Box::new(job(start, kind, task, grace, process_defaults()))),
+            Err(rule) => Prepared::Ended(broken(Class::Permanent, rule)),
+        },
         Err(error) => Prepared::Ended(broken(Class::Permanent, format!("the task's spec cannot be read: {error}"))),
     }
 }

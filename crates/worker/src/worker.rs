@@ -25,7 +25,7 @@ use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::defaults::ProcessDefaultsNow;
+use crate::defaults::{MayRun, ProcessDefaultsNow};
 use crate::found::Found;
 use crate::input::Inbox;
 use crate::link::Link;
@@ -47,6 +47,7 @@ pub struct WorkerOptions {
     /// With one, processes outlive the worker; without, they die with it.
     pub supervisor: Option<SupervisorProgram>,
     pub process_defaults: ProcessDefaultsNow,
+    pub may_run: MayRun,
     /// Where `http` tasks and the addresses of files may connect to; without one, anywhere.
     pub guard: Option<Arc<Guard>>,
     /// The values behind `secret://NAME`; without any, payloads are run as they are.
@@ -74,6 +75,7 @@ struct Shared {
     executors: Executors,
     grace: Duration,
     process_defaults: ProcessDefaultsNow,
+    may_run: MayRun,
     runtime: Handle,
     runs: TaskTracker,
     table: Mutex<Table>,
@@ -113,6 +115,7 @@ impl Worker {
             executors,
             grace: Duration::from_millis(options.grace_ms),
             process_defaults: options.process_defaults,
+            may_run: options.may_run,
             runtime: options.runtime,
             runs: TaskTracker::new(),
             table: Mutex::new(Table::new(options.id)),
@@ -284,7 +287,7 @@ impl Shared {
     /// Takes a fresh start into the table, with the report that goes with it.
     fn take(&self, table: &mut Table, start: &Start, events: &mut Vec<Event>) -> Option<Ready> {
         let lease = lease_of(start);
-        let job = match prepare(start, self.grace, &self.process_defaults) {
+        let job = match prepare(start, self.grace, &self.process_defaults, &self.may_run) {
             Prepared::Run(job) => job,
             Prepared::Ended(report) => {
                 events.push(table.end(lease, report));

@@ -61,6 +61,7 @@ impl Yard {
             grace_ms: 10_000,
             supervisor: None,
             process_defaults: Arc::new(Default::default),
+            may_run: Arc::new(|_, _| Ok(())),
             guard: None,
             secrets: None,
             runtime: runtime.handle().clone(),

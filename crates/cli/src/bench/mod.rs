@@ -10,6 +10,7 @@ mod http;
 mod lives;
 mod processes;
 mod report;
+mod schedules;
 mod server;
 mod sessions;
 
@@ -27,8 +28,8 @@ use self::server::BenchServer;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Which figures: raw, submits, batches, lives, latency, growth, agents, sessions, processes, edge, or
-    /// all.
+    /// Which figures: raw, submits, batches, lives, latency, growth, agents, sessions, processes, edge,
+    /// schedules, or all.
     #[arg(long, value_delimiter = ',', default_value = "raw,submits,batches,lives,latency")]
     only: Vec<String>,
     /// Tasks in each full-life run.
@@ -46,6 +47,9 @@ pub struct Args {
     /// Processes alive at once, for the processes figures.
     #[arg(long, default_value_t = 500)]
     processes: u64,
+    /// Schedules, for the schedules figures; a tenth of them is due at the same moment.
+    #[arg(long, default_value_t = 100_000)]
+    schedules: u64,
     /// Clients that wait, for the edge figures.
     #[arg(long, default_value_t = 10_000)]
     clients: usize,
@@ -141,6 +145,9 @@ async fn measure(args: &Args, dir: &std::path::Path) -> anyhow::Result<Report> {
     if wants("processes") {
         processes::alive_at_once(dir, args.processes, &mut report).await?;
         processes::short_lives(dir, args.processes * 2, &mut report).await?;
+    }
+    if wants("schedules") {
+        schedules::many(dir, args.schedules, &mut report).await?;
     }
     if wants("edge") {
         let load = Load { clients: args.clients, per_second: args.rate, seconds: args.edge_seconds };

@@ -7,6 +7,7 @@ pub mod tick;
 pub mod demo;
 
 pub mod batch;
+pub mod cron;
 pub mod submit;
 pub mod upload;
 

@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::cli::Shared;
+use crate::client::Client;
 use crate::command::{logs, wait};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -36,6 +37,17 @@ Without --wait the id of the new task is all that is printed on stdout.")]
 #[group(skip)]
 pub struct Args {
     #[command(flatten)]
+    task: TaskOptions,
+    /// Print its output as it comes, and exit with its outcome
+    #[arg(long, short)]
+    wait: bool,
+}
+
+/// A task as options.
+#[derive(clap::Args, Default)]
+#[group(skip)]
+pub struct TaskOptions {
+    #[command(flatten)]
     work: Work,
     #[command(flatten)]
     options: Options,
@@ -43,9 +55,24 @@ pub struct Args {
     files: FileOptions,
     #[command(flatten)]
     session: SessionOptions,
-    /// Print its output as it comes, and exit with its outcome
-    #[arg(long, short)]
-    wait: bool,
+}
+
+impl TaskOptions {
+    /// Files of this machine are handed in on the way.
+    pub async fn into_request(self, client: &Client) -> Result<TaskRequest> {
+        let mut request = request(self.work, self.options, self.session)?;
+        self.files.add_to(client, &mut request).await?;
+        Ok(request)
+    }
+
+    /// Only what is named; `None` when nothing is.
+    pub async fn into_patch(self, client: &Client) -> Result<Option<Value>> {
+        let request = match self.work.is_empty() {
+            true => changes(None, self.options, self.session)?,
+            false => self.into_request(client).await?,
+        };
+        Ok(Some(json!(request)).filter(|patch| *patch != json!({})))
+    }
 }
 
 /// What is to be done.
@@ -200,8 +227,7 @@ pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
         merged: u32,
     }
     let client = shared.client()?;
-    let mut request = request(args.work, args.options, args.session)?;
-    args.files.add_to(&client, &mut request).await?;
+    let request = args.task.into_request(&client).await?;
     let answer = client.task_submit(&request).await?;
     let Submitted { id, merged } = answer.read_as()?;
     if merged > 0 {
@@ -224,7 +250,12 @@ pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
 }
 
 fn request(work: Work, options: Options, session: SessionOptions) -> Result<TaskRequest> {
-    let (kind, payload) = work.into_payload()?;
+    changes(Some(work.into_payload()?), options, session)
+}
+
+/// Without the work, only what else is said of it.
+fn changes(work: Option<(String, Option<Json>)>, options: Options, session: SessionOptions) -> Result<TaskRequest> {
+    let (kind, payload) = work.map_or((None, None), |(kind, payload)| (Some(kind), payload));
     let retry = options.retry();
     let resources = Resources {
         cpu: options.cpu,
@@ -246,7 +277,7 @@ fn request(work: Work, options: Options, session: SessionOptions) -> Result<Task
     let metadata: Map<String, Value> =
         pairs(&options.meta, '=', "--meta")?.into_iter().map(|(key, text)| (key, json_or_text(text))).collect();
     Ok(TaskRequest {
-        kind: Some(kind),
+        kind,
         payload,
         agent: options.agent,
         lane: options.lane,
@@ -291,6 +322,10 @@ impl Options {
 }
 
 impl Work {
+    fn is_empty(&self) -> bool {
+        self.shell.is_none() && self.http.is_none() && self.kind.is_none() && self.command.is_empty()
+    }
+
     fn into_payload(self) -> Result<(String, Option<Json>)> {
         if let Some(kind) = self.kind {
             return Ok((kind, self.payload.as_deref().map(payload_text).transpose()?));
@@ -383,7 +418,8 @@ mod tests {
     fn built(line: &[&str]) -> Value {
         let line =
             Line::try_parse_from(std::iter::once(&"submit").chain(line)).unwrap_or_else(|error| panic!("{error}"));
-        serde_json::to_value(request(line.args.work, line.args.options, line.args.session).unwrap()).unwrap()
+        serde_json::to_value(request(line.args.task.work, line.args.task.options, line.args.task.session).unwrap())
+            .unwrap()
     }
 
     #[test]

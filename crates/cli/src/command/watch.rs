@@ -129,6 +129,7 @@ pub fn describe(event: &EventView) -> String {
     }
     if let Some(data) = &event.data {
         let said = progress(event, data).or_else(|| elapsed(event, data)).or_else(|| counts(event, data));
+        let said = said.or_else(|| schedule(event, data));
         add(said.unwrap_or_else(|| data.as_str().to_owned()));
     }
     // Names are padded to stand in a column, also where nothing follows.
@@ -171,10 +172,24 @@ fn counts(event: &EventView, data: &Json) -> Option<String> {
     Some(format!("({running} running, {waiting} waiting, {debouncing} debouncing)"))
 }
 
+/// Which schedule, and which run of it.
+fn schedule(event: &EventView, data: &Json) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Schedule {
+        name: String,
+        run: Option<u64>,
+    }
+    if !event.kind.starts_with("schedule.") {
+        return None;
+    }
+    let Schedule { name, run } = data.read().ok()?;
+    Some(run.map_or_else(|| format!("({name})"), |run| format!("({name}, run {run})")))
+}
+
 fn colour(kind: &str) -> u8 {
     match kind {
-        "task.completed" => 32,
-        "task.failed" | "task.rejected" | "task.stalled" | "worker.lost" => 31,
+        "task.completed" | "schedule.recovered" => 32,
+        "task.failed" | "task.rejected" | "task.stalled" | "worker.lost" | "schedule.failing" => 31,
         "task.retrying" | "task.preempted" | "task.cancelled" | "task.dropped" => 33,
         "task.started" => 36,
         _ => 0,
@@ -225,6 +240,16 @@ mod tests {
         assert_eq!(
             describe(&serde_json::from_str(merged).unwrap()),
             "10:20:30.400 task.merged     00000000-0000-0000-0000-000000000001 a/main/http session chat:7"
+        );
+    }
+
+    #[test]
+    fn a_schedule_is_named_with_its_run() {
+        let skipped = r#"{"id":"1-0","type":"schedule.skipped","at":"2026-01-01T10:20:30.400Z","reason":"busy",
+            "schedule":"00000000-0000-0000-0000-000000000001","data":{"name":"poll","run":3,"consecutiveFailures":0}}"#;
+        assert_eq!(
+            describe(&serde_json::from_str(skipped).unwrap()),
+            "10:20:30.400 schedule.skipped busy (poll, run 3)"
         );
     }
 

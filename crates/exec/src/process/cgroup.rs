@@ -15,6 +15,7 @@
 mod machine;
 mod place;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::leftovers::LeftoversError;
-use super::tree;
+use super::{proc_table, tree};
 use crate::limits::Limits;
 use crate::places::Places;
 use machine::{Hierarchy, Machine, Version};
@@ -388,16 +389,21 @@ fn find(name: &str, record: &Path) -> Vec<Place> {
 
 fn kill_until_dead(places: &[Place]) -> Result<usize, LeftoversError> {
     let give_up_at = Instant::now() + DEATH_MAX;
-    let mut killed = std::collections::BTreeSet::new();
+    let mut killed: BTreeMap<i32, Option<u64>> = BTreeMap::new();
     loop {
-        let alive: Vec<i32> = places.iter().flat_map(Place::alive).collect();
+        let members: Vec<i32> = places.iter().flat_map(Place::alive).collect();
+        // A group does not show those any more that are on their way out, and they still have their files and locks.
+        let dying = killed.iter().filter(|(pid, start)| start.is_some() && start_of(**pid) == **start);
+        let alive: Vec<i32> = members.iter().chain(dying.map(|(pid, _)| pid)).copied().collect();
         if alive.is_empty() {
             return Ok(killed.len());
         }
         if Instant::now() >= give_up_at {
             return Err(LeftoversError::StillAlive { pids: alive });
         }
-        killed.extend(alive);
+        for pid in members {
+            killed.entry(pid).or_insert_with(|| start_of(pid));
+        }
         for place in places {
             match place.can_kill() {
                 true => place.kill(),
@@ -408,6 +414,11 @@ fn kill_until_dead(places: &[Place]) -> Result<usize, LeftoversError> {
         }
         std::thread::sleep(LOOK);
     }
+}
+
+/// When a process that is alive was started.
+fn start_of(pid: i32) -> Option<u64> {
+    proc_table::stat(pid).filter(|stat| stat.is_alive).map(|stat| stat.start)
 }
 
 #[cfg(test)]

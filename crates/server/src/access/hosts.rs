@@ -6,6 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 /// Is this Host header one that people use for this server?
 pub fn host_is_allowed(host: &str, listen: SocketAddr, allowed: &[String]) -> bool {
     let name = without_port(host);
+    if port_of(host).is_some_and(|port| port.parse::<u16>().is_err() || !port.as_bytes()[0].is_ascii_digit()) {
+        return false;
+    }
     if name_is_allowed(name, host, allowed) || name.eq_ignore_ascii_case("localhost") {
         return true;
     }
@@ -81,6 +84,11 @@ mod tests {
             ("10.0.0.5:7340", everywhere, true),
             ("evil.example", everywhere, false),
             ("", loopback, false),
+            ("localhost:evil", loopback, false),
+            ("localhost:", loopback, false),
+            ("localhost:+80", loopback, false),
+            ("localhost:80.evil.example", loopback, false),
+            ("yard.example:99999", loopback, false),
         ];
         for (host, listen, expected) in table {
             assert_eq!(host_is_allowed(host, listen, &allowed), expected, "{host} on {listen}");

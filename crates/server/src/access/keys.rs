@@ -80,6 +80,10 @@ impl KeyRing {
         self.keys.iter().any(|key| key.scopes.contains(&Scope::Admin))
     }
 
+    pub fn has(&self, id: &str) -> bool {
+        self.keys.iter().any(|key| key.id == id)
+    }
+
     /// Adds a key and gives its text, which nobody can ask for again.
     pub fn add(&mut self, new: NewKey) -> Result<(Key, String), KeyError> {
         if self.keys.len() >= KEYS_MAX {

@@ -32,6 +32,9 @@ pub fn needed(method: &Method, path: &str) -> Need {
     match resource {
         "uploads" if *method == Method::PUT => Need::Scope(Scope::Submit, Reach::Own),
         "tasks" | "batches" | "sessions" => Need::Scope(if is_read { Scope::Read } else { Scope::Submit }, Reach::Own),
+        // It only computes.
+        "schedules" if rest == "schedules/preview" => Need::Scope(Scope::Read, Reach::Own),
+        "schedules" => Need::Scope(if is_read { Scope::Read } else { Scope::Submit }, Reach::Own),
         "agents" | "lanes" | "stats" | "events" | "drain" if is_read => Need::Scope(Scope::Read, Reach::Own),
         "webhooks" if is_read && !rest.starts_with("webhooks/secret") => Need::Scope(Scope::Read, Reach::All),
         "config" if is_read => Need::Scope(Scope::Read, Reach::All),
@@ -69,6 +72,12 @@ mod tests {
             ("GET", "/v1/sessions/a%2Fb", READ),
             ("PUT", "/v1/sessions/k", SUBMIT),
             ("POST", "/v1/sessions/k/stopall", SUBMIT),
+            ("GET", "/v1/schedules", READ),
+            ("POST", "/v1/schedules", SUBMIT),
+            ("POST", "/v1/schedules/preview", READ),
+            ("PATCH", "/v1/schedules/x", SUBMIT),
+            ("POST", "/v1/schedules/x/run", SUBMIT),
+            ("GET", "/v1/schedules/x/runs", READ),
             ("GET", "/v1/config", READ_ALL),
             ("PATCH", "/v1/config", ADMIN),
             ("GET", "/v1/webhooks/deliveries/7", READ_ALL),

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub enum Scope {
     /// See tasks, events, statistics, configuration.
     Read,
-    /// Submit, change, cancel and retry tasks; set and stop sessions.
+    /// Submit, change, cancel and retry tasks; set and stop sessions; make and change schedules.
     Submit,
     /// Submit tasks that run a program on this machine (kinds `process` and `docker`). Includes submit.
     Exec,

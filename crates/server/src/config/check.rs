@@ -40,6 +40,7 @@ pub(super) fn check(config: &Config) -> Checked {
     check_files(config)?;
     check_process_limits(config)?;
     check_sessions(config)?;
+    check_schedules(config)?;
     check_exec(config)?;
     super::outbound::check(config)?;
     super::telemetry::check(config)?;
@@ -82,6 +83,17 @@ fn check_server(config: &Config) -> Checked {
         return broken("worker.cpu", "must be more than 0");
     }
     Ok(())
+}
+
+fn check_schedules(config: &Config) -> Checked {
+    let schedules = &config.schedules;
+    if !runyard_cron::is_zone(&schedules.default_tz) {
+        return broken("schedules.defaultTz", "is no time zone; Europe/Berlin is one");
+    }
+    at_most("schedules.max", schedules.max, COUNT_MAX)?;
+    at_least("schedules.keepRuns", schedules.keep_runs, 1)?;
+    at_most("schedules.keepRuns", schedules.keep_runs, COUNT_MAX)?;
+    ms("schedules.keepRunsMs", 0, schedules.keep_runs_ms)
 }
 
 fn check_exec(config: &Config) -> Checked {

@@ -26,9 +26,11 @@ pub struct ServerLimits {
     pub connections: u32,
     /// Open connections from one address (for IPv6: one /64), proxies that are trusted left out.
     pub connections_per_address: u32,
-    /// Event streams, followed logs and waits that are open at once.
+    /// Event streams, followed logs and waits that are open at once. A key without scope `admin` gets half of them at most,
+    /// and a sixteenth is kept for keys with it.
     pub streams: u32,
-    /// The request line and all headers together, in bytes.
+    /// The request line and all headers together, in bytes. About: up to twice as much may pass, depending on
+    /// the pieces in which it arrives.
     pub head_bytes: u32,
     /// Headers of one request.
     pub headers: u32,

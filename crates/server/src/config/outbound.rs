@@ -95,7 +95,7 @@ impl Webhook {
 }
 
 /// `None` for a name that is none.
-fn event_bits(name: &str) -> Option<u32> {
+fn event_bits(name: &str) -> Option<u64> {
     let prefix = name.strip_suffix('*').filter(|prefix| prefix.is_empty() || prefix.ends_with('.'));
     let is_meant =
         |kind: &HappeningKind| prefix.map_or(kind.as_str() == name, |prefix| kind.as_str().starts_with(prefix));

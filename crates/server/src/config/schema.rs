@@ -43,7 +43,7 @@ const HEAD: &str = "\
 ";
 
 /// What a reader looks for first comes first.
-const SECTIONS: [&str; 20] = [
+const SECTIONS: [&str; 21] = [
     "server",
     "limits",
     "lanes",
@@ -51,6 +51,7 @@ const SECTIONS: [&str; 20] = [
     "kinds",
     "gates",
     "sessions",
+    "schedules",
     "webhooks",
     "outbound",
     "defaults",

@@ -38,6 +38,8 @@ pub fn to_core(config: &Config) -> CoreConfig {
         rejections_per_hour_max: limits.max_rejections_per_hour,
         retention_ms: config.retention.tasks_ms,
         hooks: config.webhooks.iter().map(|(name, webhook)| webhook.hook(name)).collect(),
+        schedules_max: config.schedules.max,
+        schedules_paused: config.schedules.paused,
     }
 }
 
@@ -49,6 +51,8 @@ pub fn to_purge(config: &Config) -> Purge {
         happenings_ms: config.retention.events_ms,
         happenings_bytes_max: config.retention.events_bytes_max,
         deliveries_ms: config.retention.deliveries_ms,
+        runs_ms: config.schedules.keep_runs_ms,
+        runs_max: config.schedules.keep_runs,
         limit: PURGE_ROWS_MAX,
     }
 }

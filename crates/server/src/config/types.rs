@@ -3,6 +3,7 @@
 
 mod lane;
 mod process;
+mod schedules;
 mod sessions;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use super::telemetry::Telemetry;
 
 pub use lane::Lane;
 pub use process::{Process, ProcessLimits, Sandbox, Uploads, WorkDir};
+pub use schedules::Schedules;
 pub use sessions::{SessionPattern, SessionSettings, Sessions};
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -55,6 +57,8 @@ pub struct Config {
     /// What a session gets that does not say otherwise. A session's own settings win, then those of the patterns its key
     /// matches (a later one over an earlier one), then its lane's, then these.
     pub sessions: Sessions,
+    /// Tasks at times: see `POST /v1/schedules`.
+    pub schedules: Schedules,
     /// What tasks that run programs may run, beyond needing a key with scope `exec`.
     pub exec: Exec,
     /// Secrets that tasks refer to as `secret://NAME`, from the environment or from files. Others are kept with
@@ -352,6 +356,7 @@ impl Default for Config {
             kinds: BTreeMap::new(),
             gates: BTreeMap::new(),
             sessions: Sessions::default(),
+            schedules: Schedules::default(),
             exec: Exec::default(),
             secrets: BTreeMap::new(),
             outbound: Outbound::default(),

@@ -1,7 +1,7 @@
 //! What a client wants to hear of, and what it may.
 
 use runyard_core::event::{Happening, Subject, TaskFacts};
-use runyard_core::ids::{BatchId, TaskId};
+use runyard_core::ids::{BatchId, ScheduleId, TaskId};
 
 use crate::access::Binding;
 
@@ -17,7 +17,9 @@ pub struct EventFilter {
     pub task: Option<TaskId>,
     pub batch: Option<BatchId>,
     pub session: Option<String>,
-    /// Whose the client is; it has been checked that `task` and `batch`, where they are named, are theirs too.
+    pub schedule: Option<ScheduleId>,
+    /// Whose the client is; it has been checked that `task`, `batch` and `schedule`, where they are named, are theirs
+    /// too.
     pub bound_to: Binding,
 }
 
@@ -29,6 +31,9 @@ impl EventFilter {
                 Subject::Batch(batch) => self.is_about_batches(batch.id) && self.is_free_or(self.batch.is_some()),
                 Subject::Session(session) => {
                     self.is_about_sessions(&session.key) && self.bound_to.allows_session(&session.key)
+                }
+                Subject::Schedule(facts) => {
+                    self.is_about_schedules(facts.schedule) && self.is_free_or(self.schedule.is_some())
                 }
                 Subject::Worker { .. } | Subject::Config => self.is_about_all() && self.is_free_or(false),
             }
@@ -49,18 +54,32 @@ impl EventFilter {
             && self.task.is_none_or(|task| task == facts.task)
             && self.batch.is_none_or(|batch| Some(batch) == facts.batch)
             && self.session.as_deref().is_none_or(|session| Some(session) == facts.session.as_deref())
+            && self.schedule.is_none()
     }
 
     fn is_about_batches(&self, id: BatchId) -> bool {
-        self.is_about_no_task() && self.session.is_none() && self.batch.is_none_or(|batch| batch == id)
+        self.is_about_no_task()
+            && self.session.is_none()
+            && self.schedule.is_none()
+            && self.batch.is_none_or(|batch| batch == id)
     }
 
     fn is_about_sessions(&self, key: &str) -> bool {
-        self.is_about_no_task() && self.batch.is_none() && self.session.as_deref().is_none_or(|session| session == key)
+        self.is_about_no_task()
+            && self.batch.is_none()
+            && self.schedule.is_none()
+            && self.session.as_deref().is_none_or(|session| session == key)
+    }
+
+    fn is_about_schedules(&self, id: ScheduleId) -> bool {
+        self.is_about_no_task()
+            && self.batch.is_none()
+            && self.session.is_none()
+            && self.schedule.is_none_or(|schedule| schedule == id)
     }
 
     fn is_about_all(&self) -> bool {
-        self.is_about_no_task() && self.batch.is_none() && self.session.is_none()
+        self.is_about_no_task() && self.batch.is_none() && self.session.is_none() && self.schedule.is_none()
     }
 
     fn is_about_no_task(&self) -> bool {
@@ -80,6 +99,7 @@ impl EventFilter {
             && self.lane.is_none()
             && self.batch.is_none()
             && self.session.is_none()
+            && self.schedule.is_none()
             && self.task.is_none_or(|wanted| wanted == task)
     }
 }

@@ -42,7 +42,7 @@ struct Listener {
     filter: Arc<EventFilter>,
     topic: Topic,
     /// The kinds that its filter lets through, a bit each.
-    kinds: u32,
+    kinds: u64,
     /// The first commit with something for it that it does not know of.
     from: AtomicU64,
     progress: Mutex<VecDeque<ProgressEvent>>,
@@ -183,13 +183,13 @@ fn topics(happening: &Happening) -> impl Iterator<Item = Topic> {
         ],
         Subject::Batch(batch) => [Some(Topic::Batch(batch.id)), None, None, None],
         Subject::Session(session) => [Some(Topic::Session(session.key.clone())), None, None, None],
-        Subject::Worker { .. } | Subject::Config => [const { None }; 4],
+        Subject::Schedule(_) | Subject::Worker { .. } | Subject::Config => [const { None }; 4],
     };
     topics.into_iter().flatten()
 }
 
 impl EventFilter {
-    fn kinds(&self) -> u32 {
+    fn kinds(&self) -> u64 {
         let wanted = HappeningKind::ALL.into_iter().filter(|kind| self.matches_type(kind.as_str()));
         wanted.fold(0, |kinds, kind| kinds | kind.bit())
     }

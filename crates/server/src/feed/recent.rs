@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use runyard_core::event::{Happening, Subject};
+use runyard_core::schedule::ScheduleFacts;
 use runyard_core::session::Session;
 
 use super::Commit;
@@ -61,6 +62,7 @@ fn bytes(commit: &Commit) -> usize {
     let beyond = |happening: &Happening| match &happening.subject {
         Subject::Task(facts) => facts.reason.len(),
         Subject::Batch(_) | Subject::Session(_) => size_of::<Session>(),
+        Subject::Schedule(facts) => size_of::<ScheduleFacts>() + facts.reason.len(),
         Subject::Worker { .. } | Subject::Config => 0,
     };
     commit.happenings.iter().map(|happening| size_of::<Happening>() + beyond(happening)).sum()

@@ -5,15 +5,19 @@ mod batch;
 mod exec;
 mod fields;
 mod key;
+mod patch;
+mod schedule;
 mod session;
 mod task;
 
 pub use batch::{ITEMS_MAX, PreparedBatch, StoredBatch, prepare_batch};
-pub use exec::check_lists;
-pub use fields::{CPU_LIMIT_MIN, CPU_MAX, DEPENDENCIES_MAX, MS_MAX, TAGS_MAX, limits, tier};
+pub use exec::{check_allowed, check_lists};
+pub use fields::{CPU_LIMIT_MIN, CPU_MAX, DEPENDENCIES_MAX, MS_MAX, TAGS_MAX, limits, runs_a_program, tier};
 pub use key::{idempotency, key_of};
+pub use patch::{patched, touches_times};
+pub use schedule::{check_future, no_future, prepare_schedule, timing};
 pub use session::{SESSION_KEY_BYTES_MAX, session_key, session_settings};
-pub use task::{Prepared, Resolved, ids_only, prepare};
+pub use task::{AGENT_DEFAULT, Prepared, Resolved, ids_only, prepare};
 
 use crate::access::Caller;
 use crate::config::Config;

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::extract::Body;
 use super::settings::{plus, shown};
 use crate::access::Caller;
-use crate::app::App;
+use crate::app::{App, to_its_end};
 use crate::audit::Entry;
 use crate::handle::Readiness;
 use crate::problem::{Error, Invalid};
@@ -38,12 +38,15 @@ pub async fn set(
     if *app.handle.readiness().borrow() == Readiness::Stopping {
         return Err(crate::handle::Unavailable::Stopped.into());
     }
-    app.handle.ask(|ticket| Event::Admit { admit, ticket: Some(ticket) }).await?;
-    app.handle.set_draining(body.value.on);
-    tracing::info!(target: "runyard::server", draining = body.value.on, "drain");
-    let entry = Entry::new("drain.set").before(json!({ "on": before })).after(json!({ "on": body.value.on }));
-    app.audit.record(&caller.actor, entry).await;
-    drain_view(&app).await.map(Json)
+    to_its_end(async move {
+        app.handle.ask(|ticket| Event::Admit { admit, ticket: Some(ticket) }).await?;
+        app.handle.set_draining(body.value.on);
+        tracing::info!(target: "runyard::server", draining = body.value.on, "drain");
+        let entry = Entry::new("drain.set").before(json!({ "on": before })).after(json!({ "on": body.value.on }));
+        app.audit.record(&caller.actor, entry).await;
+        drain_view(&app).await.map(Json)
+    })
+    .await
 }
 
 /// Write a consistent copy of the store to a file on the server's machine, while it goes on.
@@ -56,11 +59,14 @@ pub async fn backup(
 ) -> Result<Json<BackupView>, Error> {
     let path = backup_path(&body.value.path)?;
     let to = path.clone();
-    app.read(move |reader| reader.backup(&to)).await?;
-    let bytes = std::fs::metadata(&path).map_or(0, |file| file.len());
-    tracing::info!(target: "runyard::server", path = %path.display(), bytes, "backup written");
-    app.audit.record(&caller.actor, Entry::new("backup.written").of(path.display().to_string())).await;
-    Ok(Json(BackupView { path: path.display().to_string(), bytes }))
+    to_its_end(async move {
+        app.read(move |reader| reader.backup(&to)).await?;
+        let bytes = std::fs::metadata(&path).map_or(0, |file| file.len());
+        tracing::info!(target: "runyard::server", path = %path.display(), bytes, "backup written");
+        app.audit.record(&caller.actor, Entry::new("backup.written").of(path.display().to_string())).await;
+        Ok(Json(BackupView { path: path.display().to_string(), bytes }))
+    })
+    .await
 }
 
 async fn drain_view(app: &App) -> Result<DrainView, Error> {

@@ -10,7 +10,7 @@ use axum::http::HeaderMap;
 use axum::response::Sse;
 use axum::response::sse::{Event as SseEvent, KeepAlive};
 use futures_util::{Stream, StreamExt, stream};
-use runyard_core::ids::{BatchId, TaskId};
+use runyard_core::ids::{BatchId, ScheduleId, TaskId};
 use runyard_wire::{EventView, Id};
 use serde::Deserialize;
 use tokio::sync::mpsc;
@@ -18,6 +18,7 @@ use utoipa::IntoParams;
 
 use super::batches;
 use super::extract::{Params, parsed};
+use super::schedules;
 use super::stream::{Pump, reset};
 use super::tasks::own_doc;
 use crate::access::{Binding, Caller};
@@ -45,6 +46,8 @@ pub struct EventParams {
     batch: Option<String>,
     /// Events of this session and its tasks.
     session: Option<String>,
+    /// Events of this schedule.
+    schedule: Option<String>,
     /// Events of this lane's tasks.
     lane: Option<String>,
     /// As the header Last-Event-ID, for clients that cannot send one.
@@ -55,6 +58,7 @@ impl EventParams {
     fn filter(&self) -> Result<EventFilter, Invalid> {
         let task: Option<Id> = self.task.as_deref().map(|text| parsed("task", text)).transpose()?;
         let batch: Option<Id> = self.batch.as_deref().map(|text| parsed("batch", text)).transpose()?;
+        let schedule: Option<Id> = self.schedule.as_deref().map(|text| parsed("schedule", text)).transpose()?;
         let types = self.types.as_deref().unwrap_or("").split(',').map(str::trim).filter(|name| !name.is_empty());
         Ok(EventFilter {
             types: types.map(str::to_owned).collect(),
@@ -63,6 +67,7 @@ impl EventParams {
             task: task.map(|id| TaskId(id.0)),
             batch: batch.map(|id| BatchId(id.0)),
             session: self.session.clone(),
+            schedule: schedule.map(|id| ScheduleId(id.0)),
             bound_to: Binding::default(),
         })
     }
@@ -82,7 +87,7 @@ pub async fn events(
     let filter = own_only(&app, &caller, params.filter()?).await?;
     let header = headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let last = header.or(params.after.as_deref()).map(Position::parse).transpose()?;
-    let pass = app.stream()?;
+    let pass = app.stream(&caller)?;
     // Before the log is looked at: nothing committed from here on can be missed.
     let ear = app.handle.feed().listen(filter);
     let (at, is_reset) = Pump::start(&app, last).await?;
@@ -101,6 +106,9 @@ async fn own_only(app: &App, caller: &Caller, filter: EventFilter) -> Result<Eve
     }
     if let Some(batch) = filter.batch {
         batches::may_see(app, caller, batch).await?;
+    }
+    if let Some(schedule) = filter.schedule.filter(|_| caller.agents.is_bound()) {
+        schedules::may_see(app, caller, schedule).await?;
     }
     Ok(EventFilter { bound_to: caller.agents.clone(), ..filter })
 }

@@ -118,6 +118,8 @@ pub struct KeyPath(pub Id);
 pub struct NumberPath(pub u64);
 pub struct NamePath(pub Name);
 pub struct SessionPath(pub Name);
+/// An id or a name.
+pub struct SchedulePath(pub String);
 
 impl<S: Send + Sync> FromRequestParts<S> for TaskPath {
     type Rejection = Error;
@@ -167,6 +169,14 @@ impl<S: Send + Sync> FromRequestParts<S> for SessionPath {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
         let text = path_text(parts, state).await?;
         Ok(SessionPath(session_key("key", &text)?))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for SchedulePath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        path_text(parts, state).await.map(SchedulePath)
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderName, HeaderValue, Method, Uri, header};
+use axum::http::{HeaderMap, HeaderName, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
@@ -81,19 +81,39 @@ fn check_url(request: &Request, limit: u32) -> Result<(), Error> {
 
 fn check_host(app: &App, request: &Request) -> Result<(), Error> {
     let headers = request.headers();
-    let host = headers.get(header::HOST).map(HeaderValue::to_str).and_then(Result::ok);
-    let host = host.or_else(|| request.uri().authority().map(|authority| authority.as_str())).unwrap_or("");
+    let target = request.uri().authority().map(|authority| authority.as_str());
+    let host = only(headers, header::HOST).map_err(Error::ForbiddenHost)?;
+    // A target that names a host goes before the header, for whoever stands in between; two names are none.
+    let host = match (host, target) {
+        (Some(host), Some(target)) if !host.eq_ignore_ascii_case(target) => {
+            return Err(Error::ForbiddenHost(cut(target)));
+        }
+        (host, target) => host.or(target).unwrap_or(""),
+    };
     let config = app.config.current();
     let allowed = &config.config.server.allowed_hosts;
     if !hosts::host_is_allowed(host, app.listen, allowed) {
-        return Err(Error::ForbiddenHost(host.chars().take(256).collect()));
+        return Err(Error::ForbiddenHost(cut(host)));
     }
-    let Some(origin) = headers.get(header::ORIGIN) else { return Ok(()) };
-    let origin = origin.to_str().unwrap_or("");
+    let Some(origin) = only(headers, header::ORIGIN).map_err(Error::ForbiddenOrigin)? else { return Ok(()) };
     if !hosts::origin_is_allowed(origin, host, allowed) {
-        return Err(Error::ForbiddenOrigin(origin.chars().take(256).collect()));
+        return Err(Error::ForbiddenOrigin(cut(origin)));
     }
     Ok(())
+}
+
+/// The value of a header that may be there once. Of several, nobody knows which one the sender was judged by.
+fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, String> {
+    let mut values = headers.get_all(name).iter().map(|value| value.to_str().unwrap_or(""));
+    match (values.next(), values.next()) {
+        (first, None) => Ok(first),
+        (Some(first), Some(second)) => Err(cut(&format!("{first}, {second}"))),
+        (None, Some(_)) => Ok(None),
+    }
+}
+
+fn cut(text: &str) -> String {
+    text.chars().take(256).collect()
 }
 
 fn presented(request: &Request) -> Option<&str> {

@@ -59,18 +59,19 @@ pub async fn logs(
     if params.attempt.is_some_and(|attempt| attempt == 0 || attempt > doc.task.attempt.max(1)) {
         return Err(Error::NotFound { what: "attempt", id: params.attempt.unwrap_or(0).to_string() });
     }
-    let pass = app.stream()?;
+    let pass = app.stream(&caller)?;
+    let revoked = pass.revoked();
     let (to, from) = mpsc::channel(AHEAD_MAX);
     let tail = Tail { _pass: pass, app, task: id, only: params.attempt, at, follow: params.follow, to };
     tokio::spawn(tail.run());
+    let chunks = channel(from).take_until(revoked);
     let accept = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("");
     if accept.contains("text/event-stream") {
-        let events = channel(from)
-            .flat_map(|chunk: Chunk| futures_util::stream::iter(chunk.into_events()))
-            .map(Ok::<_, Infallible>);
+        let events =
+            chunks.flat_map(|chunk: Chunk| futures_util::stream::iter(chunk.into_events())).map(Ok::<_, Infallible>);
         return Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(HEARTBEAT)).into_response());
     }
-    let text = channel(from).map(|chunk: Chunk| Ok::<_, Infallible>(chunk.into_text()));
+    let text = chunks.map(|chunk: Chunk| Ok::<_, Infallible>(chunk.into_text()));
     let mut response = Body::from_stream(text).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     Ok(response)

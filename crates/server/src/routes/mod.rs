@@ -17,6 +17,7 @@ mod keys;
 mod logs;
 mod openapi;
 mod parents;
+mod schedules;
 mod secrets;
 mod sessions;
 mod settings;
@@ -76,6 +77,13 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(sessions::stop))
         .routes(routes!(sessions::stop_all))
         .routes(routes!(sessions::reset))
+        .routes(routes!(schedules::create, schedules::list))
+        .routes(routes!(schedules::preview))
+        .routes(routes!(schedules::show, schedules::change, schedules::remove))
+        .routes(routes!(schedules::pause))
+        .routes(routes!(schedules::resume))
+        .routes(routes!(schedules::run))
+        .routes(routes!(schedules::runs))
         .routes(routes!(settings::agents))
         .routes(routes!(settings::put_agent))
         .routes(routes!(settings::lanes))

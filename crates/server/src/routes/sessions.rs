@@ -18,7 +18,7 @@ use utoipa::IntoParams;
 use super::extract::{Body, Params, SessionPath, cursor, page_limit};
 use super::tasks::unexpected;
 use crate::access::Caller;
-use crate::app::App;
+use crate::app::{App, to_its_end};
 use crate::audit::Entry;
 use crate::config::to_core_sessions;
 use crate::intake;
@@ -92,13 +92,16 @@ pub async fn put(
     let known = key.clone();
     let before = app.read(move |reader| reader.session(&known)).await?;
     let entry = Entry::new("session.set").of(&*key).after(told(&body.value));
-    let answer = ask(&app, &caller, key, SessionAct::Set(settings)).await?;
     let entry = match before {
         Some(session) => entry.before(told(&shown(&app, &session).settings)),
         None => entry,
     };
-    app.audit.record(&caller.actor, entry).await;
-    row(&app, answer)
+    to_its_end(async move {
+        let answer = ask(&app, &caller, key, SessionAct::Set(settings)).await?;
+        app.audit.record(&caller.actor, entry).await;
+        row(&app, answer)
+    })
+    .await
 }
 
 /// Say how full the context of a session's model is. Near its end the session runs one task at a time.

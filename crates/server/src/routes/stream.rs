@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::vec;
 
 use axum::response::sse::Event as SseEvent;
-use futures_util::{Stream, stream};
+use futures_util::{Stream, StreamExt, stream};
 use runyard_core::event::Happening;
 use runyard_worker::ProgressEvent;
 
@@ -19,7 +19,7 @@ use crate::feed::{Ear, PROGRESS, Position};
 use crate::problem::Error;
 use crate::view;
 
-/// What one client is sent, until it leaves or the server stops.
+/// What one client is sent, until it leaves, its key is revoked or the server stops.
 pub struct Pump {
     app: Arc<App>,
     ear: Ear,
@@ -29,13 +29,13 @@ pub struct Pump {
     is_behind: bool,
     found: vec::IntoIter<(Position, Happening)>,
     progress: VecDeque<ProgressEvent>,
-    _pass: StreamPass,
+    pass: StreamPass,
 }
 
 impl Pump {
     pub fn new(app: Arc<App>, ear: Ear, at: Position, pass: StreamPass) -> Pump {
         let (found, progress) = (Vec::new().into_iter(), VecDeque::new());
-        Pump { app, ear, at, is_behind: true, found, progress, _pass: pass }
+        Pump { app, ear, at, is_behind: true, found, progress, pass }
     }
 
     /// Where a stream begins: behind `last`, or at the end of the log. True when the client missed something for good.
@@ -52,7 +52,8 @@ impl Pump {
     }
 
     pub fn stream(self) -> impl Stream<Item = SseEvent> {
-        stream::unfold(self, async |mut pump| pump.next().await.map(|event| (event, pump)))
+        let revoked = self.pass.revoked();
+        stream::unfold(self, async |mut pump| pump.next().await.map(|event| (event, pump))).take_until(revoked)
     }
 
     async fn next(&mut self) -> Option<SseEvent> {
@@ -119,9 +120,10 @@ fn sse_event(position: Position, happening: &Happening) -> SseEvent {
 mod tests {
     use std::time::Duration;
 
-    use futures_util::{FutureExt, StreamExt};
+    use futures_util::FutureExt;
 
     use super::*;
+    use crate::access::Caller;
     use crate::audit::Entry;
     use crate::feed::{Commit, EventFilter, Feed};
 
@@ -145,7 +147,8 @@ mod tests {
         let (at, _) = Pump::start(app, None).await.expect("it reads");
         // A feed of its own, so that the test decides what is told.
         let feed = Arc::new(Feed::default());
-        let pump = Pump::new(app.clone(), feed.listen(filter), at, app.stream().expect("there is room"));
+        let pump =
+            Pump::new(app.clone(), feed.listen(filter), at, app.stream(&Caller::unchecked()).expect("there is room"));
         let mut sent = Box::pin(pump.stream());
         assert!(sent.next().now_or_never().is_none(), "it has everything, and waits");
         let stop = app.stop.clone();

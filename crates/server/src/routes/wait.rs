@@ -47,7 +47,7 @@ pub async fn wait(
         return Err(Invalid::new("timeoutMs", format!("must be from 0 to {TIMEOUT_MS_MAX}")).into());
     }
     let until = Instant::now() + Duration::from_millis(timeout_ms);
-    let _pass = app.stream()?;
+    let pass = app.stream(&caller)?;
     // Watched before it is read: an end between the two is not missed.
     let mut waiter = app.waiters.watch(id);
     loop {
@@ -55,6 +55,9 @@ pub async fn wait(
         let ended = doc.task.phase().is_terminal();
         if !ended && app.stop.is_cancelled() {
             return Err(Unavailable::Stopped.into());
+        }
+        if pass.is_revoked() {
+            return Err(Error::UnknownKey);
         }
         if ended || Instant::now() >= until {
             let mut response = Json(view::whole_view(&app, doc).await?).into_response();
@@ -69,6 +72,7 @@ pub async fn wait(
             () = waiter.changed() => {}
             () = sleep_until(until) => {}
             () = app.stop.cancelled() => {}
+            () = pass.revoked() => {}
         }
     }
 }

@@ -1,8 +1,9 @@
 use runyard_core::event::{Due, NewTask, Release, Submission, SubmitMode};
 use runyard_core::flow::{FlowKey, Place, Shape};
-use runyard_core::ids::WorkerId;
+use runyard_core::ids::{ScheduleId, WorkerId};
 use runyard_core::name::Blob;
 use runyard_core::now;
+use runyard_core::schedule::{Run, ScheduleDue};
 use runyard_core::session::{Session, SessionId};
 use runyard_core::task::{Policy, Task, Tier};
 use runyard_core::write::{Loaded, Needs, Rows, WriteSet};
@@ -40,6 +41,7 @@ async fn an_end_that_can_never_be_committed_takes_nobody_down_with_it_for_long()
         grace_ms: 0,
         supervisor: None,
         process_defaults: Arc::new(Default::default),
+        may_run: Arc::new(|_, _| Ok(())),
         guard: None,
         secrets: None,
         capacity: Resources { cpu_milli: 1000, ram_mb: 1000, named: Vec::new() },
@@ -80,6 +82,7 @@ fn submit(id: TaskId) -> impl FnOnce(Ticket) -> Event {
         depends_on: Vec::new(),
         session: None,
         steers: None,
+        origin: None,
         spec: Blob::from(b"{}".to_vec()),
         refused: None,
         idempotency: None,
@@ -140,6 +143,14 @@ impl Store for Poisoned {
 
     fn dropped(&mut self, session: SessionId, from: u64, to: u64) -> Result<Vec<Blob>> {
         self.0.dropped(session, from, to)
+    }
+
+    fn schedules_due(&mut self, after: Option<ScheduleDue>, limit: usize) -> Result<Vec<ScheduleDue>> {
+        self.0.schedules_due(after, limit)
+    }
+
+    fn run(&mut self, schedule: ScheduleId, n: u64) -> Result<Option<Run>> {
+        self.0.run(schedule, n)
     }
 
     fn n_ahead(&mut self, task: &Task, limit: u32) -> Result<u32> {

@@ -8,6 +8,7 @@ use runyard_core::name::Name;
 use runyard_core::session::SessionId;
 use runyard_core::task::Tier;
 
+use super::schedule::put_schedule_facts;
 use super::session::put_session;
 use super::{Cut, VERSION, put_batch, put_since, put_text, put_u128, put_varint};
 
@@ -45,6 +46,10 @@ pub fn encode_happenings(happenings: &[Happening], out: &mut Vec<u8>) {
                 put_text(out, &session.key);
                 put_session(out, session);
             }
+            Subject::Schedule(facts) => {
+                out.push(SUBJECT_SCHEDULE);
+                put_schedule_facts(out, facts);
+            }
             Subject::Config => out.push(SUBJECT_CONFIG),
         }
     }
@@ -78,6 +83,7 @@ pub fn decode_happenings(bytes: &[u8]) -> Option<Vec<Happening>> {
                 let (id, key) = (SessionId(cut.varint()?), cut.name()?);
                 Subject::Session(Box::new(cut.session(id, key)?))
             }
+            SUBJECT_SCHEDULE => Subject::Schedule(Box::new(cut.schedule_facts()?)),
             SUBJECT_CONFIG => Subject::Config,
             _ => return None,
         };
@@ -180,3 +186,4 @@ const SUBJECT_BATCH: u8 = 1;
 const SUBJECT_WORKER: u8 = 2;
 const SUBJECT_CONFIG: u8 = 3;
 const SUBJECT_SESSION: u8 = 4;
+const SUBJECT_SCHEDULE: u8 = 5;

@@ -1,6 +1,7 @@
 //! Sessions, their messages, and what a task's body says of its session. Most sessions see few messages and use none of
 //! the rest, so what is rare stands behind a flag here too.
 
+use runyard_core::event::NewMember;
 use runyard_core::ids::TaskId;
 use runyard_core::name::Name;
 use runyard_core::session::{Context, Member, Message, Mode, Overflow, Session, SessionId, Settings, Usage};
@@ -103,14 +104,7 @@ fn put_settings(out: &mut Vec<u8>, own: &Settings) {
 }
 
 fn session_flags(session: &Session) -> u32 {
-    let own = &session.own;
     let flags = [
-        (own.mode.is_some(), OWN_MODE),
-        (own.cap.is_some(), OWN_CAP),
-        (own.overflow.is_some(), OWN_OVERFLOW),
-        (own.debounce_ms.is_some(), OWN_DEBOUNCE),
-        (own.wait_ms_max.is_some(), OWN_WAIT_MAX),
-        (own.max_concurrent.is_some(), OWN_MAX_CONCURRENT),
         (session.is_draining, IS_DRAINING),
         (session.cutoff.is_some(), HAS_CUTOFF),
         (session.context.is_some(), HAS_CONTEXT),
@@ -118,7 +112,22 @@ fn session_flags(session: &Session) -> u32 {
         (has_stops(session), HAS_STOPS),
         (has_drops(session), HAS_DROPS),
     ];
-    flags.into_iter().filter(|(is, _)| *is).fold(0, |flags, (_, flag)| flags | flag)
+    all_set(&flags) | settings_flags(&session.own)
+}
+
+fn settings_flags(own: &Settings) -> u32 {
+    all_set(&[
+        (own.mode.is_some(), OWN_MODE),
+        (own.cap.is_some(), OWN_CAP),
+        (own.overflow.is_some(), OWN_OVERFLOW),
+        (own.debounce_ms.is_some(), OWN_DEBOUNCE),
+        (own.wait_ms_max.is_some(), OWN_WAIT_MAX),
+        (own.max_concurrent.is_some(), OWN_MAX_CONCURRENT),
+    ])
+}
+
+fn all_set(flags: &[(bool, u32)]) -> u32 {
+    flags.iter().filter(|(is, _)| *is).fold(0, |flags, (_, flag)| flags | flag)
 }
 
 fn has_stops(session: &Session) -> bool {
@@ -158,6 +167,20 @@ pub(super) fn put_member(out: &mut Vec<u8>, seq: u64, member: &Member) {
     }
     if let Some(mode) = member.as_mode {
         out.push(mode as u8);
+    }
+}
+
+/// What a task that is not there yet will say of its session.
+pub(super) fn put_new_member(out: &mut Vec<u8>, member: &NewMember) {
+    put_text(out, &member.key);
+    put_varint(out, u64::from(settings_flags(&member.settings)));
+    put_settings(out, &member.settings);
+    out.push(u8::from(member.as_mode.is_some()) | u8::from(member.sent_at.is_some()) << 1);
+    if let Some(mode) = member.as_mode {
+        out.push(mode as u8);
+    }
+    if let Some(at) = member.sent_at {
+        put_varint(out, at);
     }
 }
 
@@ -257,6 +280,16 @@ impl Cut<'_> {
             told,
             as_mode,
         })
+    }
+
+    pub(super) fn new_member(&mut self) -> Option<NewMember> {
+        let key = self.name()?;
+        let own = self.u32()?;
+        let settings = self.settings(own)?;
+        let flags = self.byte()?;
+        let as_mode = if flags & 1 != 0 { Some(self.mode()?) } else { None };
+        let sent_at = if flags & 2 != 0 { Some(self.varint()?) } else { None };
+        Some(NewMember { key, settings, as_mode, sent_at })
     }
 
     fn range(&mut self) -> Option<(u64, u64)> {

@@ -15,6 +15,7 @@ use runyard_core::task::{Phase, State, Task, Wait};
 use runyard_core::write::{CountDelta, CountKey, FlowRow, Loaded, Meta, Needs, WriteSet};
 
 use super::FailCommit;
+use super::schedules::Schedules;
 use crate::codec::{RowKey, encode_happenings};
 use crate::store::{
     DeliveryFilter, DeliveryPhase, Error, Filter, FlowRows, FlowWant, Purge, Purged, Result, SessionFilter, TaskDoc,
@@ -56,6 +57,7 @@ pub(super) struct Content {
     pub(super) deliveries: BTreeMap<DeliveryId, Delivery>,
     /// Pending ones by their next time.
     pub(super) deliveries_due: BTreeSet<(WallMs, DeliveryId)>,
+    pub(super) schedules: Schedules,
     pub(super) log: BTreeMap<u64, LogEntry>,
     pub(super) log_seq: u64,
     pub(super) log_bytes: u64,
@@ -96,6 +98,7 @@ impl Content {
             counts: self.counts_all(),
             rates: self.rates.iter().map(|(name, &state)| (name.clone(), state)).collect(),
             settings: self.settings.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            n_schedules: self.schedules.len(),
         }
     }
 
@@ -140,7 +143,8 @@ impl Content {
                 return Err(conflict(None, "a new delivery exists already"));
             }
         }
-        self.check_sessions(writes)
+        self.check_sessions(writes)?;
+        self.schedules.check(writes)
     }
 
     fn check_sessions(&self, writes: &WriteSet) -> Result<()> {
@@ -189,6 +193,7 @@ impl Content {
         self.apply_sessions(writes);
         self.apply_rest(writes);
         self.apply_deliveries(writes);
+        self.schedules.apply(writes);
         self.append(&writes.happenings)
     }
 
@@ -400,6 +405,9 @@ impl Content {
         self.deliveries.retain(|_, delivery| !is_over(delivery));
         self.purge_sessions(now, purge);
         self.purge_keys(now, purge);
+        if self.schedules.purge_runs(now, purge) {
+            rest = Rest::More;
+        }
         Purged { tasks, rest }
     }
 
@@ -412,7 +420,7 @@ impl Content {
             && !self
                 .releases
                 .iter()
-                .any(|release| matches!(release, Release::Parent { parent, .. } if *parent == task.id))
+                .any(|release| matches!(release, Release::Parent { parent: id, .. } | Release::RunEnded { task: id, .. } if *id == task.id))
     }
 
     /// Is there a message about it that has not been delivered?
@@ -526,11 +534,11 @@ fn key_of(row: &IdempotencyRow) -> (Name, Name) {
 }
 
 /// A time so long that it reaches behind the beginning of the clock is never over.
-fn is_past(now: Now, at: WallMs, kept_ms: u64) -> bool {
+pub(super) fn is_past(now: Now, at: WallMs, kept_ms: u64) -> bool {
     now.wall_ms.checked_sub(kept_ms).is_some_and(|limit| at <= limit)
 }
 
-fn conflict(task: Option<TaskId>, detail: &str) -> Error {
+pub(super) fn conflict(task: Option<TaskId>, detail: &str) -> Error {
     Error::Conflict { task, detail: detail.to_owned() }
 }
 

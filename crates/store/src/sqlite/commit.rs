@@ -13,8 +13,8 @@ use runyard_core::task::Task;
 use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, Insert, SessionDrop, Update, WriteSet};
 use rusqlite::{CachedStatement, OptionalExtension, Transaction, params};
 
-use super::outbox;
 use super::row::{Doing, failed, integer, is_constraint, moment};
+use super::{outbox, schedules};
 use crate::codec::{
     encode_answer, encode_batch, encode_happenings, encode_message_body, encode_row_key, encode_session_body,
     encode_task_body,
@@ -52,6 +52,7 @@ pub fn write_all(tx: &Transaction<'_>, writes: &WriteSet, scratch: &mut Scratch)
     put_settings(tx, &writes.settings)?;
     outbox::insert(tx, &writes.deliveries_added, &mut scratch.body)?;
     outbox::update(tx, &writes.deliveries_put, &mut scratch.body)?;
+    schedules::write(tx, writes, &mut scratch.body)?;
     if !writes.happenings.is_empty() {
         let mut insert =
             tx.prepare_cached("INSERT INTO happenings(seq, at_ms, body) VALUES (?1, ?2, ?3)").doing(WRITING)?;
@@ -285,6 +286,11 @@ fn release_columns(release: &Release) -> (i64, Vec<u8>, i64) {
         Release::SessionSeat { session } => (4, number(session), 0),
         Release::SessionOverflow { session } => (5, number(session), 0),
         Release::SessionReview { after } => (6, number(after), 0),
+        // The task first: retention looks for it.
+        Release::RunEnded { schedule, run, task } => {
+            let ids = [task.0, schedule.0].map(u128::to_be_bytes).concat();
+            (7, [&ids[..], &run.to_be_bytes()].concat(), 0)
+        }
     }
 }
 

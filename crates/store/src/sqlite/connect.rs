@@ -1,10 +1,13 @@
 //! How connections are opened: everything that is set by pragma is here.
 
+use std::fs::{OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
+use super::copy::with_suffix;
 use super::row::Doing;
 use crate::store::{Result, User};
 
@@ -68,6 +71,19 @@ pub fn open_reader(path: &Path) -> Result<Connection> {
     db.pragma_update(None, "temp_store", "memory").doing("opening a reader")?;
     db.set_prepared_statement_cache_capacity(STATEMENTS_MAX);
     Ok(db)
+}
+
+/// Payloads and results are in these files, and the directory may be open to others. A database that is not there yet is
+/// made as an empty file, which SQLite takes for a new one; the files beside it get the rights that it has.
+pub fn private(path: &Path) -> std::io::Result<()> {
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    for suffix in ["", "-wal", "-shm"] {
+        match std::fs::set_permissions(with_suffix(path, suffix), Permissions::from_mode(0o600)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn open_for_writing(path: &Path, durability: Durability) -> Result<Connection> {

@@ -26,7 +26,7 @@ pub fn copy_quiet(database: &Path, to: &Path) -> Result<Quiet> {
     Ok(Quiet { _lock: lock })
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     name.into()

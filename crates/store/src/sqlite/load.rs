@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use runyard_core::batch::Batch;
 use runyard_core::event::{ParentEnd, Release, StopWhy};
 use runyard_core::flow::FlowKey;
-use runyard_core::ids::{BatchId, FlowId, TaskId};
+use runyard_core::ids::{BatchId, FlowId, ScheduleId, TaskId};
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::Now;
 use runyard_core::session::{Session, SessionId};
@@ -14,6 +14,7 @@ use runyard_core::write::{CountDelta, CountKey, FlowRow, Loaded, Meta};
 use rusqlite::{Row, Transaction};
 
 use super::row::{Doing, batch_at, blob_at, integer, number, session_at, task_at, task_columns};
+use super::schedules;
 use crate::store::{Error, Result};
 
 pub fn load(tx: &Transaction<'_>, salt: u64) -> Result<Loaded> {
@@ -29,6 +30,7 @@ pub fn load(tx: &Transaction<'_>, salt: u64) -> Result<Loaded> {
         counts: counts(tx)?,
         rates: rates(tx)?,
         settings: settings(tx)?,
+        n_schedules: schedules::count(tx)?,
     })
 }
 
@@ -103,12 +105,14 @@ fn sessions(tx: &Transaction<'_>, held: &[Task]) -> Result<Vec<Session>> {
 }
 
 fn releases(tx: &Transaction<'_>) -> Result<Vec<Release>> {
-    all(tx, "SELECT kind, id, ended FROM releases ORDER BY kind, id, ended", "loading releases", |row| {
+    let mut releases = all(tx, "SELECT kind, id, ended FROM releases", "loading releases", |row| {
         let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
         let (kind, id, ended): (i64, Vec<u8>, u8) = columns(row).doing("loading releases")?;
         release(kind, &id, ended)
             .ok_or_else(|| damaged("a release's row", format!("kind {kind}, id {id:?}, ended {ended}")))
-    })
+    })?;
+    releases.sort();
+    Ok(releases)
 }
 
 /// What `commit` made columns of.
@@ -133,6 +137,15 @@ fn release(kind: i64, id: &[u8], ended: u8) -> Option<Release> {
         (4, 0) => Release::SessionSeat { session: numbered()? },
         (5, 0) => Release::SessionOverflow { session: numbered()? },
         (6, 0) => Release::SessionReview { after: numbered()? },
+        (7, 0) => {
+            let (task, rest) = id.split_first_chunk::<16>()?;
+            let (schedule, run) = rest.split_first_chunk::<16>()?;
+            Release::RunEnded {
+                schedule: ScheduleId(u128::from_be_bytes(*schedule)),
+                run: u64::from_be_bytes(run.try_into().ok()?),
+                task: TaskId(u128::from_be_bytes(*task)),
+            }
+        }
         _ => return None,
     })
 }

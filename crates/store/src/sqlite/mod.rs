@@ -18,6 +18,7 @@ mod query;
 mod raw;
 mod reader;
 mod row;
+mod schedules;
 mod store;
 
 pub use connect::{Durability, Options};

@@ -5,7 +5,7 @@ use runyard_core::event::Rest;
 use runyard_core::ids::TaskId;
 use runyard_core::now::Now;
 use runyard_core::task::Task;
-use rusqlite::{Transaction, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 
 use super::commit::epoch;
 use super::row::{Doing, integer, moment, task_at, task_columns};
@@ -18,11 +18,13 @@ pub struct Cursor {
     seq: i64,
     /// The last session looked at.
     session: i64,
+    /// The last schedule whose runs were looked at.
+    schedule: Option<[u8; 16]>,
 }
 
 impl Default for Cursor {
     fn default() -> Self {
-        Cursor { seq: -1, session: -1 }
+        Cursor { seq: -1, session: -1, schedule: None }
     }
 }
 
@@ -40,7 +42,9 @@ pub fn purge(tx: &Transaction<'_>, ours: u64, now: Now, purge: &Purge, cursor: C
     chunk.delete_keys()?;
     chunk.delete_happenings()?;
     chunk.delete_deliveries()?;
-    Ok((Purged { tasks: chunk.tasks, rest: chunk.rest }, cursor))
+    chunk.delete_old_runs()?;
+    let schedule = chunk.walk_runs(cursor.schedule)?;
+    Ok((Purged { tasks: chunk.tasks, rest: chunk.rest }, Cursor { schedule, ..cursor }))
 }
 
 /// Is there a message about it that has not been delivered?
@@ -54,6 +58,16 @@ macro_rules! is_awaited {
     };
 }
 
+/// Is something still to be done about its end? The ids of ended runs begin with their task.
+macro_rules! is_releasing {
+    () => {
+        concat!(
+            "(EXISTS (SELECT 1 FROM releases r WHERE r.kind = 0 AND r.id = t.id) OR coalesce((SELECT",
+            " substr(r.id, 1, 16) = t.id FROM releases r WHERE r.kind = 7 AND r.id >= t.id ORDER BY r.id LIMIT 1), 0))"
+        )
+    };
+}
+
 struct Chunk<'a> {
     tx: &'a Transaction<'a>,
     now: Now,
@@ -63,14 +77,16 @@ struct Chunk<'a> {
 }
 
 impl Chunk<'_> {
-    /// A parent whose release is still being worked off stays, because its edges say whom it frees; and what a message
-    /// that is not delivered yet tells of.
+    /// A parent whose release is still being worked off stays, because its edges say whom it frees; the task of a run that
+    /// is not closed yet; and what a message that is not delivered yet tells of.
     fn expire_own_ttl(&mut self) -> Result<()> {
         const SQL: &str = concat!(
             "SELECT ",
             task_columns!(),
             " FROM tasks t INDEXED BY tasks_expires WHERE t.expires_at IS NOT NULL AND t.expires_at <= ?1",
-            " AND NOT EXISTS (SELECT 1 FROM releases r WHERE r.kind = 0 AND r.id = t.id) AND NOT ",
+            " AND NOT ",
+            is_releasing!(),
+            " AND NOT ",
             is_awaited!("t.id"),
             " ORDER BY t.expires_at, t.seq LIMIT ?2"
         );
@@ -93,7 +109,7 @@ impl Chunk<'_> {
             Rest::More => cursor.session,
             Rest::Done => self.walk_sessions(cursor.session)?,
         };
-        Ok(Cursor { session, ..Cursor::default() })
+        Ok(Cursor { session, seq: Cursor::default().seq, ..cursor })
     }
 
     /// Gives the last seq looked at, while there is more behind it.
@@ -101,8 +117,9 @@ impl Chunk<'_> {
         const SQL: &str = concat!(
             "SELECT ",
             task_columns!(),
-            ", t.phase, t.expires_at IS NULL, t.created_at,",
-            " EXISTS (SELECT 1 FROM releases r WHERE r.kind = 0 AND r.id = t.id) OR ",
+            ", t.phase, t.expires_at IS NULL, t.created_at, ",
+            is_releasing!(),
+            " OR ",
             is_awaited!("t.id"),
             " FROM tasks t WHERE t.seq > ?1 ORDER BY t.seq LIMIT ?2"
         );
@@ -220,6 +237,48 @@ impl Chunk<'_> {
         let n_deleted = delete.execute(params![cutoff, self.limit()]).doing(PURGING)?;
         self.note(n_deleted);
         Ok(())
+    }
+
+    fn delete_old_runs(&mut self) -> Result<()> {
+        let sql = "DELETE FROM runs WHERE rowid IN (SELECT rowid FROM runs INDEXED BY runs_ended \
+                   WHERE ended_at IS NOT NULL AND ended_at <= ?1 ORDER BY ended_at LIMIT ?2)";
+        let Some(cutoff) = self.cutoff(self.purge.runs_ms) else { return Ok(()) };
+        let mut delete = self.tx.prepare_cached(sql).doing(PURGING)?;
+        let n_deleted = delete.execute(params![cutoff, self.limit()]).doing(PURGING)?;
+        self.note(n_deleted);
+        Ok(())
+    }
+
+    /// Ended runs too far behind the latest of their schedule. Numbers are without gaps, so the distance of two of them
+    /// says how many there are between: a few seeks for each schedule. A chunk in which nothing could go ends the walk
+    /// until the next time.
+    fn walk_runs(&mut self, mut last: Option<[u8; 16]>) -> Result<Option<[u8; 16]>> {
+        let next = "SELECT schedule FROM runs WHERE schedule > ?1 ORDER BY schedule LIMIT 1";
+        let latest = "SELECT max(n) FROM runs WHERE schedule = ?1";
+        let old = "DELETE FROM runs WHERE rowid IN (SELECT rowid FROM runs \
+                   WHERE schedule = ?1 AND n <= ?2 AND ended_at IS NOT NULL ORDER BY n LIMIT ?3)";
+        let mut n_deleted = 0;
+        for _ in 0..self.purge.limit {
+            let mut select = self.tx.prepare_cached(next).doing(PURGING)?;
+            let after = last.as_ref().map_or(&[][..], |id| &id[..]);
+            let found: Option<[u8; 16]> = select.query_row([after], |row| row.get(0)).optional().doing(PURGING)?;
+            let Some(schedule) = found else { return Ok(None) };
+            let mut select = self.tx.prepare_cached(latest).doing(PURGING)?;
+            let latest: i64 = select.query_row([schedule], |row| row.get(0)).doing(PURGING)?;
+            let upto = latest.saturating_sub(moment(self.purge.runs_max));
+            let room = self.limit() - n_deleted as i64;
+            let mut delete = self.tx.prepare_cached(old).doing(PURGING)?;
+            n_deleted += delete.execute(params![schedule, upto, room]).doing(PURGING)?;
+            if n_deleted >= self.purge.limit {
+                self.rest = Rest::More;
+                return Ok(last);
+            }
+            last = Some(schedule);
+        }
+        if n_deleted > 0 {
+            self.rest = Rest::More;
+        }
+        Ok(last)
     }
 
     fn delete_keys(&mut self) -> Result<()> {

@@ -16,6 +16,7 @@ use runyard_core::write::{Needs, Rows};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
 use super::row::{Doing, batch_at, blob_at, id_at, integer, moment, number, session_at, task_at, task_columns};
+use super::schedules;
 use crate::codec::decode_answer;
 use crate::store::{Error, FlowRows, FlowWant, Result};
 
@@ -30,6 +31,7 @@ pub fn fetch(db: &Connection, needs: &Needs) -> Result<Rows> {
         rows.batches.extend(one(db, "SELECT id, body FROM batches WHERE id = ?1", [id.0.to_be_bytes()], batch_at)?);
     }
     rows.sessions = sessions(db, needs)?;
+    rows.schedules = schedules::fetch(db, needs)?;
     for key in &needs.keys {
         rows.keys.extend(idempotency(db, key)?);
     }
@@ -180,7 +182,7 @@ pub fn released(db: &Connection, release: &Release, limit: usize) -> Result<Vec<
         Release::SessionStop { session, before, from, .. } => members_live(db, session, from..before, limit),
         Release::SessionShrink { session } => members_seated(db, session, limit),
         Release::SessionSeat { session } | Release::SessionOverflow { session } => line(db, session, limit),
-        Release::SessionReview { .. } => Ok(Vec::new()),
+        Release::SessionReview { .. } | Release::RunEnded { .. } => Ok(Vec::new()),
     }
 }
 

@@ -6,10 +6,11 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 
 use runyard_core::batch::Batch;
 use runyard_core::event::Happening;
-use runyard_core::ids::{BatchId, TaskId};
+use runyard_core::ids::{BatchId, ScheduleId, TaskId};
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::WallMs;
 use runyard_core::outbox::{Delivery, DeliveryId};
+use runyard_core::schedule::{Run, Schedule};
 use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::Phase;
 use runyard_core::write::{CountDelta, CountKey};
@@ -20,11 +21,11 @@ use super::connect::open_reader;
 use super::row::{
     Doing, N_TASK_COLUMNS, batch_at, blob_at, integer, moment, number, session_at, task_at, task_columns,
 };
-use super::{load, outbox};
+use super::{load, outbox, schedules};
 use crate::codec::{MessagePlace, RowKeyRef, decode_happenings, decode_message_body, decode_row_key};
 use crate::store::{
-    DeliveryFilter, DeliveryPage, Error, Filter, IdPage, PAGE_BYTES_MAX, Page, Reader, Result, SessionFilter,
-    SessionPage, TaskDoc,
+    DeliveryFilter, DeliveryPage, Error, Filter, IdPage, PAGE_BYTES_MAX, Page, Reader, Result, ScheduleFilter,
+    SchedulePage, SessionFilter, SessionPage, TaskDoc,
 };
 
 pub struct Readers {
@@ -209,6 +210,22 @@ impl Reader for Readers {
 
     fn deliveries(&self, filter: &DeliveryFilter, after: Option<DeliveryId>, limit: usize) -> Result<DeliveryPage> {
         self.with(|db| outbox::list(db, filter, after, limit, SCAN_MAX))
+    }
+
+    fn schedule(&self, id: ScheduleId) -> Result<Option<(Schedule, Blob)>> {
+        self.with(|db| schedules::one(db, id))
+    }
+
+    fn schedule_named(&self, name: &str) -> Result<Option<ScheduleId>> {
+        self.with(|db| schedules::named(db, name))
+    }
+
+    fn schedules(&self, filter: &ScheduleFilter, after: Option<ScheduleId>, limit: usize) -> Result<SchedulePage> {
+        self.with(|db| schedules::list(db, filter, after, limit, SCAN_MAX))
+    }
+
+    fn runs(&self, schedule: ScheduleId, before: Option<u64>, limit: usize) -> Result<Vec<Run>> {
+        self.with(|db| schedules::runs(db, schedule, before, limit))
     }
 
     fn setting(&self, name: &str) -> Result<Option<Blob>> {

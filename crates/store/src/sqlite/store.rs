@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use runyard_core::event::{Due, Release};
-use runyard_core::ids::TaskId;
+use runyard_core::ids::{ScheduleId, TaskId};
 use runyard_core::name::Blob;
 use runyard_core::now::{Clock, Now};
+use runyard_core::schedule::{Run, ScheduleDue};
 use runyard_core::session::{Session, SessionId};
 use runyard_core::task::Task;
 use runyard_core::write::{Loaded, Needs, Rows, WriteSet};
@@ -14,13 +15,13 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::checkpoint::Checkpoints;
 use super::commit::{Scratch, write_all};
-use super::connect::{Options, open_writer};
+use super::connect::{Options, open_writer, private};
 use super::lock::Lock;
 use super::purge::{self, Cursor};
 use super::reader::Readers;
 use super::row::Doing;
-use super::{load, migrations, query};
-use crate::store::{FlowRows, FlowWant, Purge, Purged, Reader, Result, Store};
+use super::{load, migrations, query, schedules};
+use crate::store::{Error, FlowRows, FlowWant, Purge, Purged, Reader, Result, Store};
 
 /// Fields are dropped in this order: the checkpoint thread ends before its database closes, the lock goes last.
 pub struct SqliteStore {
@@ -39,6 +40,8 @@ impl SqliteStore {
     /// [`Locked`](crate::store::Error::Locked) while another store has it open.
     pub fn open(path: &Path, options: Options) -> Result<SqliteStore> {
         let lock = Lock::take(path, options.user)?;
+        private(path)
+            .map_err(|source| Error::Driver { doing: "keeping the database private", source: source.into() })?;
         let mut db = open_writer(path, options.durability)?;
         migrations::migrate(&mut db)?;
         let checkpoints = Checkpoints::start(path, &mut db, options)?;
@@ -96,6 +99,14 @@ impl Store for SqliteStore {
 
     fn dropped(&mut self, session: SessionId, from: u64, to: u64) -> Result<Vec<Blob>> {
         query::dropped(&self.db, session, from, to)
+    }
+
+    fn schedules_due(&mut self, after: Option<ScheduleDue>, limit: usize) -> Result<Vec<ScheduleDue>> {
+        schedules::due(&self.db, after, limit)
+    }
+
+    fn run(&mut self, schedule: ScheduleId, n: u64) -> Result<Option<Run>> {
+        schedules::run(&self.db, schedule, n)
     }
 
     fn n_ahead(&mut self, task: &Task, limit: u32) -> Result<u32> {

@@ -5,12 +5,15 @@ use runyard_core::event::{
     FirstAnswer, Happening, HappeningKind, Idempotency, IdempotencyRow, Rest, Subject, TaskFacts,
 };
 use runyard_core::flow::{FlowKey, Place, Resources, Shape};
-use runyard_core::ids::{BatchId, FlowId, TaskId, Token, WorkerId};
+use runyard_core::ids::{BatchId, FlowId, ScheduleId, TaskId, Token, WorkerId};
 use runyard_core::name::Blob;
 use runyard_core::now::Now;
+use runyard_core::schedule::{
+    CatchUp, Cause, Outcome, Overlap, Rules, Run, Schedule, ScheduleBody, Standing, Template, Timing,
+};
 use runyard_core::session::{Member, Message, Session, SessionId};
 use runyard_core::task::{Lease, Phase, Policy, State, Task, Tier, Wait};
-use runyard_core::write::{Insert, Meta, SessionDrop, Update, WriteSet};
+use runyard_core::write::{Insert, Meta, ScheduleRow, SessionDrop, Update, WriteSet};
 
 use crate::store::{Purge, Reader, Result, Store, TaskDoc};
 
@@ -154,6 +157,65 @@ pub fn session_drop(session: u64, n: u64, task: &Task) -> SessionDrop {
     SessionDrop { session: session_id(session), n, task: task.id, task_seq: task.seq }
 }
 
+pub fn schedule_id(n: u64) -> ScheduleId {
+    ScheduleId(u128::from(n) << 70 | 3)
+}
+
+/// Every ten milliseconds, as `schedule n`, next for this moment; with 0 for none.
+pub fn schedule_row(n: u64, next_for: u64) -> ScheduleRow {
+    let rules = Rules {
+        timing: Timing::Every { every_ms: 10, anchor: 0 },
+        overlap: Overlap::Skip,
+        catch_up: CatchUp::Skip,
+        stagger_ms: 0,
+        jitter_ms: 0,
+        from: None,
+        until: None,
+        runs_max: None,
+        delete_after_run: false,
+        alert_after: None,
+        pause_after: None,
+    };
+    let schedule = Schedule {
+        id: schedule_id(n),
+        name: format!("schedule {n}").into(),
+        rules,
+        standing: Standing::Enabled,
+        revision: 1,
+        next_for: Some(next_for).filter(|at| *at > 0),
+        done_to: 0,
+        n_runs: 0,
+        n_live: 0,
+        n_failed_in_row: 0,
+        is_alerted: false,
+        created_at: n,
+        changed_at: n,
+    };
+    let template = Template { flow: key("ada"), rank: 0, policy: Policy::default(), session: None, spec: blob("task") };
+    ScheduleRow { schedule, body: Some(ScheduleBody { template, spec: blob(format!("spec {n}")) }) }
+}
+
+/// Live, by its time.
+pub fn run(schedule: u64, n: u64, scheduled_for: u64) -> Run {
+    Run {
+        schedule: schedule_id(schedule),
+        n,
+        name: format!("schedule {schedule}").into(),
+        scheduled_for,
+        cause: Cause::Time,
+        task: Some(id(n)),
+        outcome: Outcome::Live,
+        created_at: scheduled_for,
+        started_at: None,
+        ended_at: None,
+        attempts: 0,
+        class: None,
+        reason: "".into(),
+        usage: None,
+        tail: None,
+    }
+}
+
 pub fn lease() -> Lease {
     Lease { worker: WorkerId(9), token: Token(u64::MAX - 3), order: 4, since_ms: 77, stop: None }
 }
@@ -225,5 +287,7 @@ pub const KEEP: Purge = Purge {
     happenings_ms: u64::MAX,
     happenings_bytes_max: u64::MAX,
     deliveries_ms: u64::MAX,
+    runs_ms: u64::MAX,
+    runs_max: u64::MAX,
     limit: 1000,
 };

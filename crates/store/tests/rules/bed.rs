@@ -5,6 +5,7 @@
 //! [`Bed::silence`]d. Everything else happens only when a test says so.
 
 mod new;
+mod schedules;
 mod sessions;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +30,7 @@ use runyard_store::store::{DeliveryFilter, Filter, Purge, Reader, TaskDoc};
 use runyard_store::yard::Yard;
 
 pub use new::{New, NewBatchOf, agent, batch, lane, message, named_gate, task, worker};
+pub use schedules::{every, schedule};
 
 pub const SECOND: u64 = 1000;
 pub const MINUTE: u64 = 60 * SECOND;
@@ -700,6 +702,8 @@ impl Bed {
             happenings_ms: DAY,
             happenings_bytes_max: 1 << 30,
             deliveries_ms: DAY,
+            runs_ms: DAY,
+            runs_max: 200,
             limit: 1000,
         };
         let now = self.now;

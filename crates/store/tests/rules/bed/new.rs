@@ -29,6 +29,7 @@ pub fn task(agent: &str) -> New {
         depends_on: Vec::new(),
         session: None,
         steers: None,
+        origin: None,
         spec: blob("a task"),
         refused: None,
         idempotency: None,
