@@ -1,15 +1,15 @@
 //! In the place of `otlp` where the program is built without it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::app::App;
-use crate::handle::Commit;
+use crate::feed::Commit;
 
-pub fn spawn(app: Arc<App>, _: broadcast::Receiver<Arc<Commit>>, _: CancellationToken) -> JoinHandle<()> {
+pub fn spawn(app: Arc<App>, _: broadcast::Receiver<Weak<Commit>>, _: CancellationToken) -> JoinHandle<()> {
     if !app.config.current().config.telemetry.otlp_endpoint.is_empty() {
         tracing::warn!(target: "runyard::otlp", "telemetry.otlpEndpoint is set, but this program is built without otlp");
     }
