@@ -154,6 +154,8 @@ async fn a_group_without_its_supervisor_is_killed_by_name() {
 
 #[test]
 fn what_cannot_be_enforced_is_known_beforehand() {
+    // A program that was killed while it tried has left its own.
+    let before = groups("try-");
     assert_eq!(not_enforced(&Limits::default()), Vec::<String>::new());
     let sentences = not_enforced(&Limits { cpu: Some(1.0), ram_mb: Some(64), pids: Some(9) });
     for (controller, limit) in [("cpu", "limits.cpu"), ("memory", "limits.ramMb"), ("pids", "limits.pids")] {
@@ -165,7 +167,7 @@ fn what_cannot_be_enforced_is_known_beforehand() {
         sentences.iter().all(|sentence| sentence.starts_with("limits.") && sentence.contains(": ")),
         "{sentences:?}"
     );
-    assert!(groups("try-").is_empty());
+    assert!(groups("try-").iter().all(|group| before.contains(group)));
 }
 
 /// Does this machine let this test make a control group of version 1?
