@@ -3,8 +3,9 @@
 use runyard_wire::{Json, ListPage};
 use serde::de::DeserializeOwned;
 
-use crate::client::Answer;
-use crate::error::Result;
+use crate::cli::Shared;
+use crate::client::{Answer, Client};
+use crate::error::{Error, Result};
 use crate::out;
 
 #[derive(clap::Args)]
@@ -23,8 +24,30 @@ pub struct Pages {
 pub type Query = Vec<(&'static str, String)>;
 
 impl Pages {
+    /// Prints a list, one page of it or all: as JSON, or as `print` does, and how to go on.
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        (shared, client): (&Shared, &Client),
+        query: Query,
+        read: impl AsyncFn(Query) -> Result<Answer<ListPage<T>>>,
+        print: impl FnOnce(&[T]) -> Result<()>,
+    ) -> Result<()> {
+        let page = self.gather(query, read).await?;
+        if shared.json {
+            return out::json(&page);
+        }
+        let items = page.items.iter().map(Json::read).collect::<std::result::Result<Vec<T>, _>>();
+        let unreadable =
+            |error: serde_json::Error| Error::Unreadable { url: client.base().to_string(), detail: error.to_string() };
+        print(&items.map_err(unreadable)?)?;
+        if let Some(cursor) = &page.next_cursor {
+            out::note(format!("there are more: --all, or --cursor {cursor}"));
+        }
+        Ok(())
+    }
+
     /// Reads on until there is enough. `read` asks for one page.
-    pub async fn gather<T: DeserializeOwned>(
+    async fn gather<T: DeserializeOwned>(
         &self,
         mut query: Query,
         read: impl AsyncFn(Query) -> Result<Answer<ListPage<T>>>,
@@ -44,12 +67,5 @@ impl Pages {
             }
             cursor = page.next_cursor;
         }
-    }
-}
-
-/// How a reader of a table goes on.
-pub fn say_more<T>(page: &ListPage<T>) {
-    if let Some(cursor) = &page.next_cursor {
-        out::note(format!("there are more: --all, or --cursor {cursor}"));
     }
 }

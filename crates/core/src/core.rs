@@ -273,6 +273,7 @@ impl Core {
         let now = self.advance(now);
         match event {
             Event::Submit(submission) => self.on_submit(now, submission, out),
+            Event::TurnedAway(turned_away) => self.on_turned_away(now, turned_away),
             Event::Cancel { ticket, task, reason } => self.on_cancel(now, ticket, task, reason, out),
             Event::Change { ticket, task, change } => self.on_change(now, ticket, task, &change, out),
             Event::Heartbeat { ticket, task } => self.on_heartbeat(now, ticket, task, out),

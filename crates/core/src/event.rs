@@ -13,11 +13,14 @@ use crate::outbox::DeliveryChange;
 use crate::schedule::{Origin, Run, ScheduleAct, ScheduleAnswer, ScheduleDue, ScheduleFacts, ScheduleRefusal};
 use crate::session::{Context, Mode, Session, SessionId, Settings, Usage};
 use crate::task::{Class, Phase, Policy, Stop, Task, Text, Tier};
+use crate::turned_away::TurnedAway;
 
 /// Rows an event names are put into the core with `Core::load_rows` before the event is handled.
 #[derive(Clone, Debug)]
 pub enum Event {
     Submit(Submission),
+    /// The edge has refused them for want of room: they are counted, and recorded as far as that is allowed.
+    TurnedAway(Vec<TurnedAway>),
     Cancel {
         ticket: Ticket,
         task: TaskId,

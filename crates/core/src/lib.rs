@@ -31,6 +31,7 @@ mod roll;
 mod schedules;
 mod sessions;
 mod submit;
+mod turned_away;
 mod wake;
 mod window;
 
@@ -47,3 +48,4 @@ pub use crate::core::Core;
 pub use crate::flows::lane_in_force;
 pub use crate::report::backoff_ms;
 pub use crate::submit::uuid_text;
+pub use crate::turned_away::TurnedAway;

@@ -25,7 +25,8 @@ pub struct Hook {
     pub name: Name,
     /// Bits of [`HappeningKind::bit`](crate::event::HappeningKind::bit).
     pub events: u64,
-    /// Only tasks of these, each list empty for all. With any of them set it is told of tasks only.
+    /// Only tasks of these, each list empty for all. With any of them set it is told of tasks only, and with agents alone
+    /// of their schedules too.
     pub agents: Vec<Name>,
     pub lanes: Vec<Name>,
     pub kinds: Vec<Name>,
@@ -132,6 +133,10 @@ impl Hook {
                     lists(&self.agents, &facts.agent)
                         && lists(&self.lanes, &facts.lane)
                         && lists(&self.kinds, &facts.kind)
+                }
+                Subject::Schedule(facts) => {
+                    let is_of_agent = facts.agent.as_ref().is_some_and(|agent| lists(&self.agents, agent));
+                    is_wide || is_of_agent && self.lanes.is_empty() && self.kinds.is_empty()
                 }
                 _ => is_wide,
             }

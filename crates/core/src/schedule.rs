@@ -25,7 +25,7 @@ use crate::task::{Class, Policy, Text};
 
 /// What is late by less is not missed: a restart, a busy moment.
 pub const LATE_MS: u64 = 60_000;
-/// The same for a single time, which has no next one to make up for it.
+/// A single time, which has no next one to make up for it, still fires when it is late by so much.
 pub const LATE_AT_MS: u64 = 3_600_000;
 /// Missed moments are counted so far.
 pub const MISSED_MAX: u32 = 1000;
@@ -46,6 +46,13 @@ pub enum Timing {
         anchor: WallMs,
     },
     Cron(Arc<Calendar>),
+    /// An expression that was fine when it was stored and cannot be read now: the tz database does not know its zone any
+    /// more. It has no moments, and when one is due it is paused.
+    Unreadable {
+        expr: Text,
+        zone: Text,
+        why: Text,
+    },
 }
 
 /// What becomes of a run that is due while an earlier one is still at work.
@@ -235,6 +242,11 @@ pub enum ScheduleRefusal {
     },
     /// No moment of it lies ahead.
     NoFuture,
+    /// It has had all the runs it may have.
+    UsedUp {
+        n_runs: u64,
+        runs_max: u64,
+    },
     TooMany {
         limit: u64,
     },
@@ -246,6 +258,8 @@ pub enum ScheduleRefusal {
 pub struct ScheduleFacts {
     pub schedule: ScheduleId,
     pub name: Name,
+    /// Whose its tasks are. `None` in events of versions that did not say.
+    pub agent: Option<Name>,
     pub run: Option<u64>,
     pub task: Option<TaskId>,
     pub scheduled_for: Option<WallMs>,
@@ -278,11 +292,13 @@ impl Timing {
                 n_passed.checked_mul(*every_ms)?.checked_add(*anchor)
             }
             Timing::Cron(calendar) => calendar.next_after_ms(after),
+            Timing::Unreadable { .. } => None,
         }
     }
 
-    fn late_ms(&self) -> u64 {
-        if matches!(self, Timing::At(_)) { LATE_AT_MS } else { LATE_MS }
+    /// What is late by no more still fires.
+    fn late_ms_max(&self) -> u64 {
+        if matches!(self, Timing::At(_)) { LATE_AT_MS } else { LATE_MS - 1 }
     }
 }
 
@@ -354,7 +370,7 @@ impl Schedule {
             return Plan::default();
         }
         // From here on a moment is in time.
-        let in_time = now.saturating_sub(self.rules.timing.late_ms());
+        let in_time = now.saturating_sub(self.rules.timing.late_ms_max());
         let mut next = Some(first);
         if self.is_missed(first, in_time) {
             next = self.pass_over(first, in_time, &mut plan);
@@ -472,6 +488,9 @@ mod tests {
             assert_eq!(plan.fires, [(10 * MIN, Cause::Time)]);
             assert_eq!((plan.missed, plan.next_for), (None, Some(20 * MIN)));
         }
+        assert_eq!(row.plan(11 * MIN).missed, Some((10 * MIN, 1)), "exactly a minute late is missed");
+        let single = schedule(Timing::At(MIN), MIN);
+        assert_eq!(single.plan(61 * MIN).fires, [(MIN, Cause::Time)], "exactly an hour late is within the hour");
     }
 
     #[test]
@@ -501,11 +520,11 @@ mod tests {
 
     #[test]
     fn windows_and_numbers_of_runs_end_it() {
-        let mut row = every(MIN, MIN);
-        row.rules.until = Some(3 * MIN);
+        let mut row = every(1000, 1000);
+        row.rules.until = Some(3000);
         assert_eq!(
-            row.plan(2 * MIN),
-            Plan { fires: vec![(MIN, Cause::Time), (2 * MIN, Cause::Time)], missed: None, next_for: None }
+            row.plan(2000),
+            Plan { fires: vec![(1000, Cause::Time), (2000, Cause::Time)], missed: None, next_for: None }
         );
         let mut row = every(1000, 1000);
         (row.rules.runs_max, row.n_runs) = (Some(5), 3);
@@ -519,7 +538,7 @@ mod tests {
         let year = 365 * 24 * 60 * MIN;
         let plan = every(1000, 1000).plan(year);
         assert_eq!(plan.missed.map(|(_, n)| n), Some(MISSED_MAX));
-        assert_eq!(plan.fires.first(), Some(&(year - LATE_MS, Cause::Time)));
+        assert_eq!(plan.fires.first(), Some(&(year - LATE_MS + 1000, Cause::Time)));
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::now::{Now, WallMs};
 use crate::planted::Bug;
 use crate::schedule::{
     Cause, NewSchedule, Origin, Outcome, Overlap, Run, Schedule, ScheduleAct, ScheduleAnswer, ScheduleBody,
-    ScheduleDue, ScheduleFacts, ScheduleRefusal, Standing, TAIL_BYTES_MAX, Template,
+    ScheduleDue, ScheduleFacts, ScheduleRefusal, Standing, TAIL_BYTES_MAX, Template, Timing,
 };
 use crate::session::Mode;
 use crate::task::{Phase, Text};
@@ -90,6 +90,10 @@ impl Core {
     }
 
     fn fire_due(&mut self, now: Now, id: ScheduleId) {
+        if let Timing::Unreadable { why, .. } = &self.schedules[&id].schedule.rules.timing {
+            let why = why.clone();
+            return self.pause(now, id, why);
+        }
         let plan = self.schedules[&id].schedule.plan(now.wall_ms);
         if let Some((latest, n)) = plan.missed {
             // Now, or in a later tick.
@@ -393,6 +397,11 @@ impl Core {
         let is_pending = |next: &WallMs| is_same && *next <= now.wall_ms && new.rules.is_inside(*next);
         let next_for = row.next_for.filter(is_pending).or_else(|| new.rules.next_after(after));
         let wants_enabled = new.standing == Standing::Enabled;
+        if let Some(runs_max) =
+            new.rules.runs_max.filter(|max| wants_enabled && !row.is_enabled() && row.n_runs >= *max)
+        {
+            return Err(ScheduleRefusal::UsedUp { n_runs: row.n_runs, runs_max });
+        }
         if wants_enabled && next_for.is_none() {
             return Err(ScheduleRefusal::NoFuture);
         }
@@ -484,11 +493,13 @@ impl Core {
     }
 
     fn tell_schedule(&mut self, now: Now, kind: HappeningKind, id: ScheduleId, run: Option<&Run>, reason: &str) {
-        let row = &self.schedules[&id].schedule;
+        let entry = &self.schedules[&id];
+        let row = &entry.schedule;
         let said = run.map(|run| run.reason.clone()).filter(|_| reason.is_empty());
         let facts = ScheduleFacts {
             schedule: id,
             name: row.name.clone(),
+            agent: Some(entry.template.flow.agent.clone()),
             run: run.map(|run| run.n),
             task: run.and_then(|run| run.task),
             scheduled_for: run.map(|run| run.scheduled_for),

@@ -207,23 +207,13 @@ impl Core {
     }
 
     /// Refusals for want of room, and those by a session, are counted, and recorded without payload up to a number an hour.
-    fn record_refusal(&mut self, now: Now, item: &NewTask, refusal: Refusal) -> Refusal {
-        let reason: Text = match &refusal {
-            Refusal::QueueFull { agent: Some(agent), queued, limit, .. } => {
-                format!("queue of agent {agent} is full ({queued}/{limit})").into()
-            }
-            Refusal::QueueFull { agent: None, queued, limit, .. } => format!("queue is full ({queued}/{limit})").into(),
-            Refusal::SessionBusy { .. } => "session is busy".into(),
-            Refusal::SessionFull { waiting, cap, .. } => {
-                format!("line of the session is full ({waiting}/{cap})").into()
-            }
-            Refusal::Stale { .. } => "stale: sent before the session was stopped".into(),
-            _ => return refusal,
-        };
+    fn record_refusal(&mut self, now: Now, item: &NewTask, mut refusal: Refusal) -> Refusal {
+        if recorded_reason(&refusal).is_none() {
+            return refusal;
+        }
         let (agent, lane) = (item.flow.agent.clone(), item.flow.lane.clone());
-        *self.tick.rejected.entry((agent.clone(), lane)).or_default() += 1;
-        let record = self.may_record(now, agent).then(|| self.record(now, item, &reason));
-        let mut refusal = refusal;
+        *self.tick.rejected.entry((agent, lane)).or_default() += 1;
+        let record = self.record_if_allowed(now, item, &refusal);
         if let Refusal::QueueFull { recorded, .. }
         | Refusal::SessionBusy { recorded, .. }
         | Refusal::SessionFull { recorded, .. }
@@ -232,6 +222,11 @@ impl Core {
             *recorded = record;
         }
         refusal
+    }
+
+    pub(crate) fn record_if_allowed(&mut self, now: Now, item: &NewTask, refusal: &Refusal) -> Option<TaskId> {
+        let reason = recorded_reason(refusal)?;
+        self.may_record(now, item.flow.agent.clone()).then(|| self.record(now, item, &reason))
     }
 
     fn may_record(&mut self, now: Now, agent: Name) -> bool {
@@ -557,6 +552,20 @@ impl Core {
 
 /// Agents whose refusals are recorded in one hour; beyond, they are only counted.
 const REFUSED_AGENTS_MAX: usize = 10_000;
+
+/// What the record of a refusal says; none for one that is not recorded.
+fn recorded_reason(refusal: &Refusal) -> Option<Text> {
+    Some(match refusal {
+        Refusal::QueueFull { agent: Some(agent), queued, limit, .. } => {
+            format!("queue of agent {agent} is full ({queued}/{limit})").into()
+        }
+        Refusal::QueueFull { agent: None, queued, limit, .. } => format!("queue is full ({queued}/{limit})").into(),
+        Refusal::SessionBusy { .. } => "session is busy".into(),
+        Refusal::SessionFull { waiting, cap, .. } => format!("line of the session is full ({waiting}/{cap})").into(),
+        Refusal::Stale { .. } => "stale: sent before the session was stopped".into(),
+        _ => return None,
+    })
+}
 
 /// In front of the reason that a cancel gave, while the task is still stopping.
 pub(crate) const STOPPING_FOR_CANCEL: &str = "stopping: cancel: ";

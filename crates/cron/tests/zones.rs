@@ -110,3 +110,22 @@ fn intervals_fire_whenever_the_clock_shows_it() {
 fn days_are_those_of_the_zone() {
     compare("10 * * * 0", |shown| shown.minute() == 10 && shown.weekday() == jiff::civil::Weekday::Sunday);
 }
+
+/// goclaw 66: a window over midnight is two ranges of hours.
+#[test]
+fn a_window_over_midnight_fires_inside_of_it_only() {
+    let calendar = runyard_cron::Calendar::new("* 22-23,0-5 * * *", "Europe/Berlin").expect("valid");
+    for (time, is_inside) in [
+        ("22:00", true),
+        ("23:30", true),
+        ("02:00", true),
+        ("05:59", true),
+        ("06:00", false),
+        ("14:00", false),
+        ("21:59", false),
+    ] {
+        let at: jiff::Zoned = format!("2026-06-10T{time}[Europe/Berlin]").parse().expect("a moment");
+        let at = at.timestamp().as_millisecond().unsigned_abs();
+        assert_eq!(calendar.next_after_ms(at - 1) == Some(at), is_inside, "{time}");
+    }
+}

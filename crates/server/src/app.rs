@@ -19,7 +19,7 @@ use crate::access::{self, Actor, Caller, KeyError, KeyRing, USED_SETTING, Used};
 use crate::audit::{Audit, Entry};
 use crate::clock;
 use crate::config::{Live, paths};
-use crate::edge::{RateLimits, StreamPass, Streams};
+use crate::edge::{Bodies, RateLimits, StreamPass, Streams};
 use crate::handle::Handle;
 use crate::metrics::Metrics;
 use crate::problem::Error;
@@ -44,6 +44,7 @@ pub struct App {
     pub vault: Arc<Vault>,
     pub rates: RateLimits,
     pub streams: Arc<Streams>,
+    pub bodies: Arc<Bodies>,
     /// Ends every open stream and every long poll.
     pub stop: CancellationToken,
 }

@@ -2,20 +2,24 @@
 //!
 //! Two inboxes: control (reports, cancels, heartbeats, questions) is drained before submits, so that a flood of submits
 //! cannot keep a task from ending. Both are bounded for whoever asks: submits by the tasks in them, control by its
-//! events; a full one is `Busy`, at once. Only what the worker tells is always taken: an end that is refused would be
+//! events; a full one is `Busy`, at once. A submit for which the last tick left no room (`room.rs`) is refused at once,
+//! too. Only what the worker tells is always taken: an end that is refused would be
 //! lost, and there is no more of it than what runs.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
-use runyard_core::event::{Answer, Event};
+use runyard_core::Core;
+use runyard_core::event::{Answer, Event, Refusal};
 use runyard_core::hash::DetMap;
 use runyard_core::ids::Ticket;
+use runyard_core::name::Name;
 use runyard_store::store::Reader;
 use tokio::sync::{Notify, oneshot, watch};
 
 use crate::feed::Feed;
+use crate::room::Room;
 
 /// Tasks in submissions that wait for a tick; a batch counts each of its own. With payloads of 1 KiB that is 200 MB.
 const SUBMIT_ITEMS_MAX: usize = 200_000;
@@ -84,6 +88,7 @@ struct Inbox {
     submits: VecDeque<Event>,
     /// The tasks in `submits`.
     n_items: usize,
+    room: Room,
     answers: DetMap<Ticket, oneshot::Sender<Answer>>,
     next_ticket: u64,
     closed: bool,
@@ -105,7 +110,7 @@ impl Handle {
     }
 
     /// Sends the event that `make` builds around a fresh ticket, and waits for its answer, which comes after the
-    /// commit that holds its writes.
+    /// commit that holds its writes. A submit for which there is no room is answered at once.
     pub async fn ask(&self, make: impl FnOnce(Ticket) -> Event) -> Result<Answer, Unavailable> {
         let receiver = {
             let mut inbox = self.lock();
@@ -113,7 +118,12 @@ impl Handle {
                 return Err(Unavailable::Stopped);
             }
             let ticket = Ticket(inbox.next_ticket);
-            let event = make(ticket);
+            let mut event = make(ticket);
+            if let Some(refusal) = inbox.turn_away(&mut event) {
+                drop(inbox);
+                self.shared.wake.notify_one();
+                return Ok(Answer::Refused(refusal));
+            }
             if inbox.is_full_for(&event) {
                 return Err(Unavailable::Busy);
             }
@@ -160,6 +170,7 @@ impl Handle {
 
     /// Said by the scheduler: a tick failed.
     pub(crate) fn set_recovering(&self) {
+        self.lock().room.forget();
         self.stand(|standing| standing.serves = false);
     }
 
@@ -209,7 +220,13 @@ impl Handle {
         }
         let n_control = inbox.control.len().min(max);
         into.extend(inbox.control.drain(..n_control));
+        into.extend(inbox.room.take_turned_away().map(Event::TurnedAway));
         inbox.take_submits(max - n_control, into);
+    }
+
+    /// After each tick, before its answers: how full the queues are now. `refused` are the agents at their own limit.
+    pub(crate) fn publish_room(&self, core: &Core, refused: impl IntoIterator<Item = Name>) {
+        self.lock().room.publish(core, refused);
     }
 
     pub(crate) fn answer(&self, answers: impl IntoIterator<Item = (Ticket, Answer)>) {
@@ -226,6 +243,7 @@ impl Handle {
         let mut inbox = self.lock();
         inbox.submits.clear();
         inbox.n_items = 0;
+        inbox.room.note_cleared();
         let is_asked = |event: &Event| {
             matches!(
                 event,
@@ -269,8 +287,9 @@ impl Handle {
 impl Inbox {
     fn push(&mut self, event: Event) {
         match event {
-            Event::Submit(_) => {
+            Event::Submit(ref submission) => {
                 self.n_items += n_items(&event);
+                self.room.note_waiting(&submission.items);
                 self.submits.push_back(event);
             }
             _ => self.control.push_back(event),
@@ -284,6 +303,13 @@ impl Inbox {
         }
     }
 
+    fn turn_away(&mut self, event: &mut Event) -> Option<Refusal> {
+        match event {
+            Event::Submit(submission) => self.room.turn_away(submission),
+            _ => None,
+        }
+    }
+
     /// Whole submissions, the first one however large it is.
     fn take_submits(&mut self, max: usize, into: &mut Vec<Event>) {
         let mut n_taken = 0;
@@ -294,12 +320,16 @@ impl Inbox {
             }
             n_taken += n;
             self.n_items -= n;
-            into.extend(self.submits.pop_front());
+            let Some(event) = self.submits.pop_front() else { return };
+            if let Event::Submit(submission) = &event {
+                self.room.note_in_tick(&submission.items);
+            }
+            into.push(event);
         }
     }
 
     fn is_empty(&self) -> bool {
-        self.control.is_empty() && self.submits.is_empty()
+        self.control.is_empty() && self.submits.is_empty() && !self.room.has_turned_away()
     }
 }
 
@@ -312,7 +342,7 @@ fn n_items(event: &Event) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use futures_util::FutureExt;
     use runyard_core::event::{NewTask, Submission, SubmitMode};
     use runyard_core::flow::{FlowKey, Place, Resources, Shape};
@@ -323,13 +353,17 @@ mod tests {
 
     use super::*;
 
-    fn handle() -> Handle {
+    pub(crate) fn handle() -> Handle {
         Handle::new(MemoryStore::new().reader())
     }
 
-    fn submit(n: usize) -> impl FnOnce(Ticket) -> Event {
+    pub(crate) fn submit(n: usize) -> impl FnOnce(Ticket) -> Event {
+        submit_of("a", n)
+    }
+
+    pub(crate) fn submit_of(agent: &str, n: usize) -> impl FnOnce(Ticket) -> Event + use<> {
         let shape = Shape { kind: "noop".into(), resources: Resources::default(), place: Place::default() };
-        let flow = FlowKey { agent: "a".into(), lane: "main".into(), tier: Tier::Normal, shape, gates: Vec::new() };
+        let flow = FlowKey { agent: agent.into(), lane: "main".into(), tier: Tier::Normal, shape, gates: Vec::new() };
         let new = NewTask {
             id: TaskId(1),
             flow,

@@ -30,6 +30,7 @@ pub mod feed;
 mod fuzz;
 pub mod handle;
 mod observe;
+mod room;
 pub mod scheduler;
 mod uploads;
 mod waiters;

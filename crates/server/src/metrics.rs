@@ -112,6 +112,11 @@ impl Metrics {
         }
     }
 
+    /// How often this has happened since the server started.
+    pub fn n_happened(&self, kind: HappeningKind) -> u64 {
+        self.happened[kind as usize].get()
+    }
+
     /// Called by the scheduler for each transaction: events handled in it, and how long it took.
     pub fn observe_commit(&self, n_events: usize, took: Duration) {
         self.commits.inc();

@@ -28,6 +28,8 @@ pub enum Error {
     MissingScope(Scope),
     #[error("this API key is bound to agents and may not see or touch the work of {}", whose(.0))]
     ForeignAgent(String),
+    #[error("this key may not depend on task {task}: it is of agent `{agent}`")]
+    ForeignParent { task: Id, agent: String },
     #[error("{message}")]
     NotAllowed { field: String, message: String },
     #[error(transparent)]
@@ -56,6 +58,8 @@ pub enum Error {
     RateLimited { whose: &'static str, per_second: u32, wait: Duration },
     #[error("{limit} streams are open {whose}, and that is the limit")]
     TooManyStreams { limit: u32, whose: &'static str },
+    #[error("the bodies of requests being read {whose} would take more than {limit} bytes")]
+    TooManyBodies { limit: u64, whose: &'static str },
     #[error("the body could not be read to its end")]
     BrokenBody,
     #[error("refused")]
@@ -182,6 +186,10 @@ pub fn problem(error: &Error) -> Problem {
         Error::NoKey => plain(401, "unauthorized", detail),
         Error::UnknownKey => plain(401, "unknown_key", detail),
         Error::MissingScope(scope) => with(plain(403, "missing_scope", detail), [("scope", json!(scope.as_str()))]),
+        Error::ForeignParent { task, agent } => {
+            let problem = Problem { field: Some("dependsOn".to_owned()), ..plain(403, "foreign_agent", detail) };
+            with(problem, [("agent", json!(agent)), ("task", json!(task))])
+        }
         Error::ForeignAgent(agent) => with(plain(403, "foreign_agent", detail), [("agent", json!(agent))]),
         Error::NotAllowed { field, message } => {
             let detail = format!("{field}: {message}");
@@ -206,6 +214,7 @@ pub fn problem(error: &Error) -> Problem {
             with(plain(429, "rate_limited", detail), facts)
         }
         Error::TooManyStreams { limit, .. } => with(plain(503, "too_many_streams", detail), [("limit", json!(limit))]),
+        Error::TooManyBodies { limit, .. } => with(plain(503, "busy", detail), [("limit", json!(limit))]),
         Error::BrokenBody => plain(400, "broken_body", detail),
         Error::Refused(refusal) => refusal_problem(refusal),
         Error::Unavailable(Unavailable::Busy) => plain(503, "busy", detail),
@@ -390,6 +399,7 @@ mod tests {
             (Error::Refused(Refusal::Draining), 503, "draining"),
             (Error::Refused(Refusal::KeyReused { key: "k".into() }), 422, "idempotency_key_reused"),
             (Error::Unavailable(Unavailable::Busy), 503, "busy"),
+            (Error::TooManyBodies { limit: 5, whose: "in all" }, 503, "busy"),
             (Error::Unavailable(Unavailable::Recovering), 503, "recovering"),
             (Error::Terminal(Phase::Completed), 409, "already_terminal"),
             (Error::NotRunning(Phase::Queued), 409, "not_running"),

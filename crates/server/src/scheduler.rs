@@ -19,9 +19,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use runyard_core::event::{Admit, Event, Happening, Rest, WorkerSpec};
+use runyard_core::event::{Admit, Answer, Command, Event, Happening, Refusal, Rest, WorkerSpec};
 use runyard_core::flow::Resources;
 use runyard_core::ids::{TaskId, Ticket};
+use runyard_core::name::Name;
 use runyard_core::now::Now;
 use runyard_exec::guard::Guard;
 use runyard_exec::process::supervise::SupervisorProgram;
@@ -295,6 +296,7 @@ impl Loop {
                 let again = ticked.again;
                 // Before the answers: who hears that a stop was handled counts on it.
                 self.tell_held(yard);
+                self.handle.publish_room(yard.core(), agents_at_limit(&ticked.commands));
                 self.let_out(ticked, n_events, took);
                 again
             }
@@ -412,6 +414,14 @@ enum Load {
     Busy,
 }
 
+/// Agents that were refused something for their own limit on the queue.
+pub(crate) fn agents_at_limit(commands: &[Command]) -> impl Iterator<Item = Name> {
+    commands.iter().filter_map(|command| match command {
+        Command::Answer { answer: Answer::Refused(Refusal::QueueFull { agent, .. }), .. } => agent.clone(),
+        _ => None,
+    })
+}
+
 fn ticket(event: &Event) -> Option<Ticket> {
     match event {
         Event::Submit(submission) => Some(submission.ticket),
@@ -419,7 +429,8 @@ fn ticket(event: &Event) -> Option<Ticket> {
         | Event::Change { ticket, .. }
         | Event::Heartbeat { ticket, .. }
         | Event::Explain { ticket, .. }
-        | Event::Session { ticket, .. } => Some(*ticket),
+        | Event::Session { ticket, .. }
+        | Event::Schedule { ticket, .. } => Some(*ticket),
         Event::Configure { ticket, .. }
         | Event::Remember { ticket, .. }
         | Event::Deliveries { ticket, .. }

@@ -190,6 +190,7 @@ impl Server {
             vault,
             rates: RateLimits::default(),
             streams,
+            bodies: Arc::default(),
             stop: CancellationToken::new(),
         });
         let close = CancellationToken::new();

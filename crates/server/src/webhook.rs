@@ -12,7 +12,8 @@
 //! | file | its one idea |
 //! |---|---|
 //! | `deliverer` | the loop: which rows are looked at, who is busy, what is written |
-//! | `window` | rows taken into memory, by target, within limits |
+//! | `window` | rows taken into memory, within limits |
+//! | `owners` | whose turn it is: nobody's slow receivers hold up another's messages |
 //! | `breaker` | a target that is down is asked rarely, and costs its messages no try |
 //! | `schedule` | when the next try is |
 //! | `message` | what is sent: id, body, where to |
@@ -23,6 +24,7 @@ mod breaker;
 mod deliverer;
 mod message;
 mod own_secrets;
+mod owners;
 mod schedule;
 mod send;
 mod sign;

@@ -7,7 +7,7 @@ mod common;
 use std::time::Duration;
 
 use common::raw::{last_words, metric, rss_mb, say, unread_at, until};
-use common::{PATIENCE, Yard};
+use common::{PATIENCE, Request, Yard};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -140,4 +140,41 @@ async fn those_who_wait_for_a_large_task_do_not_hold_a_copy_each() {
     }
     let grown = rss_mb() - before;
     assert!(grown < 100, "{grown} MB");
+}
+
+/// Bodies that are begun and not ended hold what has come of them, and only so much with one key.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bodies_of_one_key_leave_room_for_those_of_others() {
+    let yard = Yard::with(json!({"server": {"limits": {"bodyBytes": 64 << 20}}, "lanes": {"main": 0}})).await;
+    let mut keys = Vec::new();
+    for name in ["greedy", "other"] {
+        let created = yard.post("/v1/keys", json!({"name": name, "scopes": ["submit"]})).await.json();
+        keys.push(created["key"].as_str().unwrap().to_owned());
+    }
+    let task = json!({"kind": "anything", "payload": {"text": "x".repeat(100_000)}});
+    let submit = async |key: &str| {
+        let request = Request::new(&yard.addr, "POST", "/v1/tasks").header("Authorization", &format!("Bearer {key}"));
+        request.json(&task).send().await
+    };
+    let length = 32 << 20;
+    let head = format!(
+        "POST /v1/batches HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n",
+        keys[0]
+    );
+    let mut begun = None;
+    until(async || {
+        // Where the short one is read while the long one still comes in, it is the long one that has to go.
+        let mut long = say(&yard, &head).await;
+        long.write_all(&vec![b' '; length - 1000]).await.unwrap();
+        begun = Some(long);
+        submit(&keys[0]).await.status == 503 && submit(&keys[0]).await.status == 503
+    })
+    .await;
+    let refused = submit(&keys[0]).await;
+    assert_eq!((&refused.problem()["code"], refused.header("retry-after")), (&json!("busy"), Some("1")), "{refused:?}");
+    assert_eq!(submit(&keys[1]).await.status, 201);
+    yard.submit(json!({"kind": "noop"})).await;
+    drop(begun);
+    until(async || submit(&keys[0]).await.status == 201).await;
 }

@@ -272,6 +272,12 @@ async fn a_bound_key_has_its_own_work_to_itself() {
         ask("GET", &format!("/v1/tasks/{id}{part}"), Value::Null).await;
     }
     assert_eq!(events.next_of("task.completed").await.data["task"], task["id"]);
+    let mut own = schedule("own");
+    own["task"]["agent"] = json!("mine");
+    stage.yard.post("/v1/schedules", schedule("foreign")).await;
+    ask("POST", "/v1/schedules", own).await;
+    let created = events.next_of("schedule.created").await.data;
+    assert_eq!((&created["agent"], &created["data"]["name"]), (&json!("mine"), &json!("own")), "{created}");
     assert_eq!(ask("GET", "/v1/tasks", Value::Null).await["items"].as_array().unwrap().len(), 1);
     assert_eq!(ask("GET", "/v1/sessions", Value::Null).await["items"][0]["key"], "mine/1");
     ask("PUT", "/v1/sessions/mine%2F1", json!({"cap": 3})).await;
@@ -283,6 +289,32 @@ async fn a_bound_key_has_its_own_work_to_itself() {
     assert_eq!(every.json(&json!({"lane": "main"})).send().await.problem()["agent"], "*");
     let left = stage.yard.get(&format!("/v1/tasks/{}", stage.task)).await.json();
     assert_eq!(left["state"], "queued", "{left}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bound_key_depends_on_no_task_of_others() {
+    let stage = Stage::new().await;
+    let key = stage.key(json!({"name": "bound", "scopes": ["submit"], "agents": ["mine"]})).await;
+    let submit = async |path: &str, body: Value| {
+        Request::new(&stage.yard.addr, "POST", path).header("X-API-Key", &key).json(&body).send().await
+    };
+    let task = |parents: Value| json!({"kind": "noop", "agent": "mine", "dependsOn": parents});
+    let own = submit("/v1/tasks", task(json!([]))).await.json()["id"].clone();
+    let tasks = json!([{"kind": "noop", "agent": "mine", "name": "a"}, task(json!(["#a", stage.task]))]);
+    for (path, body) in [
+        ("/v1/tasks", task(json!([own, stage.task]))),
+        ("/v1/batches", json!({"tasks": tasks})),
+        ("/v1/batches", json!({"mode": "partial", "tasks": tasks})),
+    ] {
+        let reply = submit(path, body).await;
+        let problem = reply.problem();
+        assert_eq!((reply.status, &problem["code"]), (403, &json!("foreign_agent")), "{path}: {reply:?}");
+        assert_eq!((&problem["task"], &problem["agent"]), (&json!(stage.task), &json!("other")), "{problem}");
+        assert_eq!(problem["field"], "dependsOn", "{problem}");
+    }
+    assert_eq!(submit("/v1/tasks", task(json!([own]))).await.status, 201);
+    let unknown = submit("/v1/tasks", task(json!(["00000000-0000-7000-8000-000000000001"]))).await;
+    assert_eq!(unknown.status, 201, "one that nobody knows is waited for: {unknown:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,6 +28,24 @@ async fn patch(yard: &Yard, schedule: &str, body: Value) -> Reply {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_used_up_schedule_says_that_it_needs_more_runs_and_statistics_count_schedules() {
+    let yard = Yard::new().await;
+    made(&yard, with(yearly("a"), json!({"maxRuns": 1}))).await;
+    made(&yard, yearly("b")).await;
+    assert_eq!(yard.post("/v1/schedules/a/run", Value::Null).await.status, 200);
+    let paused = yard.post("/v1/schedules/a/pause", json!({})).await;
+    assert_eq!(paused.status, 200, "{paused:?}");
+    let refused = patch(&yard, "a", json!({"enabled": true})).await;
+    let problem = refused.problem();
+    assert_eq!((refused.status, &problem["field"]), (400, &json!("maxRuns")), "{refused:?}");
+    assert!(problem["detail"].as_str().unwrap().contains("it has had 1 runs and may have 1"), "{problem}");
+    let stats = yard.get("/v1/stats").await.json()["schedules"].clone();
+    assert_eq!(stats, json!({"total": 2, "enabled": 1, "fired": 1, "skipped": 0, "missed": 0}));
+    assert_eq!(patch(&yard, "a", json!({"enabled": true, "maxRuns": 2})).await.status, 200);
+    assert_eq!(yard.get("/v1/stats").await.json()["schedules"]["enabled"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_named_and_nothing_is_stored() {
     let yard = Yard::new().await;
     let timing = |timing: Value| with(yearly("x"), json!({"schedule": timing}));

@@ -271,6 +271,34 @@ async fn a_full_queue_is_429_with_both_numbers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_repeats_first_answers_and_counts_every_refusal() {
+    let limits = json!({"maxQueued": 2, "maxRejectionsPerHour": 3});
+    let yard = Yard::with(json!({"limits": limits, "lanes": {"closed": 0}})).await;
+    let body = json!({"kind": "noop", "lane": "closed", "agent": "a"});
+    let keyed = || yard.request("POST", "/v1/tasks").header("Idempotency-Key", "k").json(&body).send();
+    let first = keyed().await;
+    assert_eq!(first.status, 201, "{first:?}");
+    yard.submit(body.clone()).await;
+    for _ in 0..20 {
+        let reply = yard.post("/v1/tasks", body.clone()).await;
+        let problem = reply.problem();
+        assert_eq!((reply.status, &problem["code"]), (429, &json!("queue_full")), "{reply:?}");
+        assert_eq!((&problem["queued"], &problem["limit"]), (&json!(2), &json!(2)), "{problem}");
+        assert!(reply.header("retry-after").is_some());
+    }
+    let batch = yard.post("/v1/batches", json!({"tasks": [body]})).await;
+    assert_eq!((batch.status, &batch.problem()["code"]), (429, &json!("queue_full")), "{batch:?}");
+    let repeat = keyed().await;
+    assert_eq!((repeat.status, repeat.header("idempotent-replayed")), (201, Some("true")), "{repeat:?}");
+    assert_eq!(repeat.json()["id"], first.json()["id"]);
+    // The repeat went through a tick, and what was refused before it was counted by then.
+    assert_eq!(yard.get("/v1/stats").await.json()["metrics"]["rejected"], 21);
+    let recorded = yard.get("/v1/tasks?state=rejected").await.json()["items"].clone();
+    assert_eq!(recorded.as_array().map(Vec::len), Some(3), "{recorded}");
+    assert_eq!((&recorded[0]["reason"], recorded[0].get("payload")), (&json!("queue is full (2/2)"), None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn draining_refuses_submits_and_readiness_says_so() {
     let yard = Yard::new().await;
     assert_eq!(yard.get("/readyz").await.status, 200);

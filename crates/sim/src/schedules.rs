@@ -157,6 +157,10 @@ impl Oracle {
         let kept = row.next_for.filter(|at| is_same && *at <= now && is_inside(at));
         let next = kept.or_else(|| after(&new.rules, now.max(last)));
         let is_enabled = new.standing == Standing::Enabled;
+        let used_up = new.rules.runs_max.filter(|max| *max <= row.n_runs);
+        if let Some(runs_max) = used_up.filter(|_| is_enabled && !row.is_enabled()) {
+            return Err(ScheduleRefusal::UsedUp { n_runs: row.n_runs, runs_max });
+        }
         if is_enabled && next.is_none() {
             return Err(ScheduleRefusal::NoFuture);
         }

@@ -16,7 +16,7 @@ pub(crate) struct Walk {
 /// `None` while it is not due.
 pub(crate) fn walk(row: &Schedule, now: WallMs) -> Option<Walk> {
     let first = row.next_for.filter(|first| row.is_enabled() && fires_at(row, *first) <= now)?;
-    let late_ms = if matches!(row.rules.timing, Timing::At(_)) { 3_600_000 } else { 60_000 };
+    let late_ms = if matches!(row.rules.timing, Timing::At(_)) { 3_600_000 } else { 59_999 };
     let in_time = now.saturating_sub(late_ms);
     let n_left = row.rules.runs_max.map_or(u64::MAX, |max| max.saturating_sub(row.n_runs));
     if n_left == 0 {
@@ -74,6 +74,7 @@ pub(crate) fn after(rules: &Rules, moment: WallMs) -> Option<WallMs> {
             Some(anchor + n_passed * every_ms)
         }
         Timing::Cron(calendar) => Clock::new(calendar.expr().as_str(), calendar.zone_name()).after(moment),
+        Timing::Unreadable { .. } => None,
     };
     next.filter(|at| rules.until.is_none_or(|until| *at < until))
 }

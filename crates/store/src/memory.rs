@@ -21,7 +21,7 @@ use runyard_core::write::{CountDelta, CountKey, Loaded, Needs, Rows, WriteSet};
 
 use crate::store::{
     DeliveryFilter, DeliveryPage, Error, Filter, FlowRows, FlowWant, IdPage, PAGE_BYTES_MAX, Page, Purge, Purged,
-    Reader, Result, ScheduleFilter, SchedulePage, SessionFilter, SessionPage, Store, TaskDoc,
+    Reader, Result, ScheduleCounts, ScheduleFilter, SchedulePage, SessionFilter, SessionPage, Store, TaskDoc,
 };
 use content::{Content, delivery_passes, injected, is_seated_unstarted, session_passes};
 
@@ -283,6 +283,10 @@ impl Reader for MemoryStore {
 
     fn schedules(&self, filter: &ScheduleFilter, after: Option<ScheduleId>, limit: usize) -> Result<SchedulePage> {
         Ok(self.lock().schedules.list(filter, after, limit))
+    }
+
+    fn schedule_counts(&self) -> Result<ScheduleCounts> {
+        Ok(self.lock().schedules.counts())
     }
 
     fn runs(&self, schedule: ScheduleId, before: Option<u64>, limit: usize) -> Result<Vec<Run>> {

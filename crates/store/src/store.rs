@@ -218,6 +218,8 @@ pub trait Reader: Send + Sync {
     /// Latest created first. `after` is the id a page ended with; a page may be short of `limit` and still have a `next`.
     fn schedules(&self, filter: &ScheduleFilter, after: Option<ScheduleId>, limit: usize) -> Result<SchedulePage>;
 
+    fn schedule_counts(&self) -> Result<ScheduleCounts>;
+
     /// Latest first. `before` is the number a page ended with. Runs outlive their schedule.
     fn runs(&self, schedule: ScheduleId, before: Option<u64>, limit: usize) -> Result<Vec<Run>>;
 
@@ -273,6 +275,13 @@ pub struct SessionFilter {
 pub struct SessionPage {
     pub items: Vec<Session>,
     pub next: Option<SessionId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ScheduleCounts {
+    pub total: u64,
+    /// Those with a next moment.
+    pub enabled: u64,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -21,7 +21,7 @@ pub struct EventView {
     /// The task it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Id>,
-    /// That task's agent.
+    /// That task's agent, or that of the schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<String>,
     /// That task's lane.

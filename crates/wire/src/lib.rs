@@ -53,7 +53,7 @@ pub use session::{
     InputAnswer, InputRequest, MessageView, SessionContext, SessionCounts, SessionRequest, SessionRules,
     SessionSettings, SessionStopAllAnswer, SessionStopAnswer, SessionView,
 };
-pub use stats::{AgentMetrics, Counts, LimitsView, MetricsView, QueueView, StatsView};
+pub use stats::{AgentMetrics, Counts, LimitsView, MetricsView, QueueView, ScheduleStats, StatsView};
 pub use task::{ErrorView, ExitView, Progress, StoredSpec, TaskRequest, TaskSpec, TaskStatus, TaskView, UsageView};
 pub use timestamp::{BadTimestamp, Timestamp};
 pub use webhook::{DeliveryState, DeliveryTry, DeliveryView, WebhookSecret, WebhookSecrets};

@@ -15,6 +15,25 @@ pub struct StatsView {
     pub metrics: MetricsView,
     /// Limits in force.
     pub limits: LimitsView,
+    /// Schedules, and what became of their moments since the server started.
+    #[serde(default)]
+    pub schedules: ScheduleStats,
+}
+
+/// Schedules now, and runs since the server started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduleStats {
+    /// All there are.
+    pub total: u64,
+    /// Those that have a next run.
+    pub enabled: u64,
+    /// Runs that became tasks.
+    pub fired: u64,
+    /// Runs that found no place.
+    pub skipped: u64,
+    /// Times that moments were missed.
+    pub missed: u64,
 }
 
 /// Live tasks by agent and lane.

@@ -6,8 +6,7 @@ mod options;
 mod show;
 
 use clap::Subcommand;
-use runyard_wire::{Json, ListPage, PauseRequest, RunOutcome, RunView, ScheduleRequest, ScheduleView};
-use serde::de::DeserializeOwned;
+use runyard_wire::{PauseRequest, RunOutcome, RunView, ScheduleRequest, ScheduleView};
 
 use self::options::{RuleOptions, TimingOptions, Unset};
 use super::submit::TaskOptions;
@@ -16,7 +15,7 @@ use crate::client::{Answer, Client};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::out;
-use crate::pages::{Pages, Query, say_more};
+use crate::pages::{Pages, Query};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -187,13 +186,8 @@ async fn edit(client: &Client, shared: &Shared, args: EditArgs) -> Result<()> {
 }
 
 async fn list(client: &Client, shared: &Shared, args: &ListArgs) -> Result<()> {
-    let page = args.pages.gather(args.query(), async |query| client.schedule_list(&query).await).await?;
-    if shared.json {
-        return out::json(&page);
-    }
-    show::schedules(&read(client, &page)?)?;
-    say_more(&page);
-    Ok(())
+    let read = async |query: Query| client.schedule_list(&query).await;
+    args.pages.list((shared, client), args.query(), read, show::schedules).await
 }
 
 impl ListArgs {
@@ -205,14 +199,8 @@ impl ListArgs {
 }
 
 async fn runs(client: &Client, shared: &Shared, args: &RunsArgs) -> Result<()> {
-    let read_page = async |query: Query| client.schedule_runs(&args.schedule, &query).await;
-    let page = args.pages.gather(Query::new(), read_page).await?;
-    if shared.json {
-        return out::json(&page);
-    }
-    show::runs(&read(client, &page)?)?;
-    say_more(&page);
-    Ok(())
+    let read = async |query: Query| client.schedule_runs(&args.schedule, &query).await;
+    args.pages.list((shared, client), Query::new(), read, show::runs).await
 }
 
 /// The id of its task is all that is printed, so that it can be waited for.
@@ -232,9 +220,4 @@ fn print_one(shared: &Shared, answer: Answer<ScheduleView>) -> Result<()> {
         return out::line(&answer.text);
     }
     show::one(&answer.read()?)
-}
-
-fn read<T: DeserializeOwned>(client: &Client, page: &ListPage<Json>) -> Result<Vec<T>> {
-    let items = page.items.iter().map(Json::read).collect::<std::result::Result<Vec<T>, _>>();
-    items.map_err(|error| Error::Unreadable { url: client.base().to_string(), detail: error.to_string() })
 }

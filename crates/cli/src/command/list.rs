@@ -1,13 +1,13 @@
 //! `runyard list`: tasks, newest first, a page or all.
 
 use comfy_table::Cell;
-use runyard_wire::{Id, Json, Priority, TaskState, TaskView};
+use runyard_wire::{Id, Priority, TaskState, TaskView};
 
 use crate::cli::Shared;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exit::Exit;
 use crate::out;
-use crate::pages::{Pages, Query, say_more};
+use crate::pages::{Pages, Query};
 use crate::span::{now, short};
 
 #[derive(clap::Args)]
@@ -63,16 +63,8 @@ impl Filter {
 
 pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
     let client = shared.client()?;
-    let page = args.pages.gather(args.filter.query(), async |query| client.task_list(&query).await).await?;
-    if shared.json {
-        out::json(&page)?;
-        return Ok(Exit::Done);
-    }
-    let tasks = page.items.iter().map(Json::read).collect::<std::result::Result<Vec<TaskView>, _>>();
-    let tasks =
-        tasks.map_err(|error| Error::Unreadable { url: client.base().to_string(), detail: error.to_string() })?;
-    print(&tasks)?;
-    say_more(&page);
+    let read = async |query: Query| client.task_list(&query).await;
+    args.pages.list((shared, &client), args.filter.query(), read, print).await?;
     Ok(Exit::Done)
 }
 

@@ -2,8 +2,8 @@
 
 use clap::{Subcommand, ValueEnum};
 use runyard_wire::{
-    Json, SessionCounts, SessionDrop, SessionMode, SessionSettings, SessionStopAllAnswer, SessionStopAnswer,
-    SessionView, Timestamp,
+    SessionCounts, SessionDrop, SessionMode, SessionSettings, SessionStopAllAnswer, SessionStopAnswer, SessionView,
+    Timestamp,
 };
 
 use crate::cli::Shared;
@@ -11,7 +11,7 @@ use crate::client::{Answer, Client};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::out;
-use crate::pages::{Pages, Query, say_more};
+use crate::pages::{Pages, Query};
 use crate::span::{Span, from_now, now, percent, short};
 
 #[derive(clap::Args)]
@@ -142,16 +142,8 @@ impl SetArgs {
 }
 
 async fn list(client: &Client, shared: &Shared, args: &ListArgs) -> Result<()> {
-    let page = args.pages.gather(args.query(), async |query| client.session_list(&query).await).await?;
-    if shared.json {
-        return out::json(&page);
-    }
-    let sessions = page.items.iter().map(Json::read).collect::<std::result::Result<Vec<SessionView>, _>>();
-    let sessions =
-        sessions.map_err(|error| Error::Unreadable { url: client.base().to_string(), detail: error.to_string() })?;
-    print(&sessions)?;
-    say_more(&page);
-    Ok(())
+    let read = async |query: Query| client.session_list(&query).await;
+    args.pages.list((shared, client), args.query(), read, print).await
 }
 
 impl ListArgs {

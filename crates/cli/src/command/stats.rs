@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use runyard_wire::{Counts, LimitsView, MetricsView, StatsView};
+use runyard_wire::{Counts, LimitsView, MetricsView, ScheduleStats, StatsView};
 
 use crate::cli::Shared;
 use crate::error::Result;
@@ -18,13 +18,19 @@ pub async fn run(shared: &Shared) -> Result<Exit> {
         out::line(&answer.text)?;
         return Ok(Exit::Done);
     }
-    let StatsView { queue, metrics, limits } = answer.read()?;
+    let StatsView { queue, metrics, limits, schedules } = answer.read()?;
     let max = &limits.max_queued;
     out::line(format!(
         "queued {} of {max}, running {} of {}",
         queue.total_queued, queue.total_running, limits.max_inflight
     ))?;
     print_metrics(&metrics)?;
+    if schedules.total > 0 {
+        let ScheduleStats { total, enabled, fired, skipped, missed } = schedules;
+        out::line(format!(
+            "schedules: {enabled} of {total} enabled; since start {fired} runs fired, {skipped} skipped, {missed} missed"
+        ))?;
+    }
     print_counts("AGENT", &queue.agents)?;
     print_counts("LANE", &queue.lanes)?;
     print_limits(&limits)?;

@@ -1,14 +1,14 @@
 //! `runyard webhook`: what was sent, what is to be, and what it is signed with.
 
 use clap::{Subcommand, ValueEnum};
-use runyard_wire::{DeliveryState, DeliveryView, Id, Json, WebhookSecrets};
+use runyard_wire::{DeliveryState, DeliveryView, Id, WebhookSecrets};
 
 use crate::cli::Shared;
 use crate::client::{Answer, Client};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exit::Exit;
 use crate::out;
-use crate::pages::{Pages, Query, say_more};
+use crate::pages::{Pages, Query};
 use crate::span::{from_now, now, short};
 
 #[derive(clap::Args)]
@@ -91,16 +91,8 @@ pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
 }
 
 async fn list(client: &Client, shared: &Shared, args: &ListArgs) -> Result<()> {
-    let page = args.pages.gather(args.query(), async |query| client.delivery_list(&query).await).await?;
-    if shared.json {
-        return out::json(&page);
-    }
-    let deliveries = page.items.iter().map(Json::read).collect::<std::result::Result<Vec<DeliveryView>, _>>();
-    let deliveries =
-        deliveries.map_err(|error| Error::Unreadable { url: client.base().to_string(), detail: error.to_string() })?;
-    print(&deliveries)?;
-    say_more(&page);
-    Ok(())
+    let read = async |query: Query| client.delivery_list(&query).await;
+    args.pages.list((shared, client), args.query(), read, print).await
 }
 
 impl ListArgs {

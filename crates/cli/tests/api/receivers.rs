@@ -290,3 +290,30 @@ fn the_rest_of_a_url_is_told_to_nobody() {
     assert!(!shown.to_string().contains(canary) && !scene.server_log().contains(canary));
     assert!(!scene.get("/v1/webhooks/deliveries").to_string().contains(canary));
 }
+
+/// A submitter whose hundred receivers take every connection and never answer has its share of the tries, and no more:
+/// the messages of another agent, and those of a subscription, go out at once.
+#[test]
+fn an_agent_with_many_silent_receivers_holds_up_nobody_else() {
+    let subscribed = Peer::start(taken);
+    let events = "events = [\"task.completed\"]\nagents = [\"other\"]\n";
+    let hook = format!("{LOCAL}[webhooks.ends]\nurl = \"{}\"\n{events}", subscribed.url());
+    let scene = Scene::with(&hook);
+    let silent: Vec<TcpListener> = (0..140).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    for _ in 0..4 {
+        let task = |listener: &TcpListener| {
+            let url = format!("http://{}/", listener.local_addr().unwrap());
+            json!({"kind": "noop", "agent": "greedy", "callbackUrl": url})
+        };
+        let tasks: Vec<Value> = silent.iter().map(task).collect();
+        scene.expect(201, "POST", "/v1/batches", json!({"tasks": tasks}));
+    }
+    wait_until(SOON, "all of them have ended", || n(&scene.stats()["metrics"]["completed"]) == 4 * 140);
+    let peer = Peer::start(taken);
+    let began = Instant::now();
+    scene.submit(json!({"kind": "noop", "agent": "other", "callbackUrl": peer.url()}));
+    until_asked(&peer, 1);
+    until_asked(&subscribed, 1);
+    assert!(began.elapsed() < Duration::from_secs(5), "it waited {:?} behind another's receivers", began.elapsed());
+    drop(silent);
+}

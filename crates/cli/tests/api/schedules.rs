@@ -1,4 +1,9 @@
 //! Schedules: when they run, what becomes of each run, and what is kept of it. `G4.n` are goclaw's cases.
+//!
+//! Three of those have no counterpart. G4.65 (an answer that says NO_REPLY is not delivered) is the host's, which reads
+//! results and decides what it tells a chat. G4.68 (run only if due): a run by hand is always made, and says `skipped`
+//! when it found no place. Of G4.59 (a payload that cannot be read) only the part is left that a row can come to by
+//! itself, a time zone that is not known any more: `store/tests/rules/schedules.rs`. G4.66 is an expression: `cron`.
 
 use serde_json::{Value, json};
 
@@ -309,6 +314,45 @@ fn a_stopped_run_is_not_retried() {
     assert_eq!(n(&ended["attempts"]), 1);
     let runs = scene.until_runs("a", "cancelled", 1);
     assert_eq!((runs.len(), n(&scene.shown("a")["consecutiveFailures"])), (1, 0));
+}
+
+/// G4.57: a clean stop waits for the run that is at work, and its end is known afterwards. A kind that nobody offers breaks
+/// nothing: its run waits.
+#[test]
+fn a_stop_waits_for_a_run_and_one_of_an_unknown_kind_waits_for_a_worker() {
+    let mut scene = Scene::new();
+    scene.schedule(rarely("a", json!({"kind": "noop", "payload": {"sleepMs": 700, "result": "whole"}})));
+    scene.schedule(rarely("b", json!({"kind": "nobody-offers-this"})));
+    let unknown = text(&scene.act("b", "run")["taskId"]);
+    let task = text(&scene.act("a", "run")["taskId"]);
+    scene.until_state(&task, "running");
+    scene.restart();
+    let ended = scene.task(&task);
+    assert_eq!((&ended["state"], n(&ended["attempts"])), (&json!("completed"), 1), "{ended:#}");
+    let runs = scene.until_runs("a", "completed", 1);
+    assert_eq!((runs.len(), &runs[0]["taskId"]), (1, &json!(task)));
+    assert_eq!(scene.task(&unknown)["state"], "queued");
+    assert_eq!(scene.runs("b")[0]["outcome"], "running");
+}
+
+/// G4.70: a second server on the same store does not start, and what the first one runs is not touched.
+#[test]
+fn a_second_server_takes_no_run_away_from_the_first() {
+    let scene = Scene::new();
+    scene.schedule(rarely("a", endless()));
+    let once = json!({"name": "once", "schedule": {"kind": "at", "at": from_now(600_000)}, "task": noop()});
+    let once = scene.schedule(once);
+    let task = text(&scene.act("a", "run")["taskId"]);
+    scene.until_state(&task, "running");
+    let before = (scene.runs("a"), scene.shown("a"));
+    let mut second = std::process::Command::new(env!("CARGO_BIN_EXE_runyard"));
+    let second = second.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(scene.data()).output().unwrap();
+    assert!(!second.status.success());
+    assert!(String::from_utf8_lossy(&second.stderr).contains("cannot open the store"), "{second:?}");
+    assert_eq!((scene.runs("a"), scene.shown("a")), before);
+    assert_eq!((n(&scene.task(&task)["attempts"]), scene.shown("once")), (1, once));
+    scene.cancel(&task);
+    scene.until_runs("a", "cancelled", 1);
 }
 
 #[test]

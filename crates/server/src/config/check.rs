@@ -8,6 +8,7 @@ use runyard_wire::Limits;
 use super::types::{Config, ProcessLimits, Retry, Server, SessionSettings};
 use crate::edge::network;
 use crate::intake::{MS_MAX, SESSION_KEY_BYTES_MAX, check_lists, limits as limits_of_task};
+use crate::routes::BATCH_BODY_BYTES_MAX;
 
 pub(super) struct Broken {
     pub field: String,
@@ -134,6 +135,7 @@ fn check_edge(server: &Server) -> Checked {
     at_least("server.limits.urlBytes", limits.url_bytes.into(), URL_BYTES_MIN)?;
     ms("server.limits.headMs", 1, limits.head_ms)?;
     ms("server.limits.bodyMs", 1, limits.body_ms)?;
+    at_least("server.limits.bodyBytes", limits.body_bytes, BODY_BYTES_MIN)?;
     ms("server.limits.stallMs", 1, limits.stall_ms)?;
     match (&server.tls.cert, &server.tls.key) {
         (Some(_), None) => broken("server.tls.key", "is needed beside server.tls.cert"),
@@ -148,6 +150,8 @@ const HEAD_BYTES_MAX: u64 = 1024 * 1024;
 /// What ordinary clients and proxies send.
 const HEADERS_MIN: u64 = 16;
 const HEADERS_MAX: u64 = 1000;
+/// Half of it, the share of one key, holds the largest batch.
+const BODY_BYTES_MIN: u64 = 2 * BATCH_BODY_BYTES_MAX as u64;
 /// A session's key of 256 bytes, each percent-encoded, and what stands around it.
 const URL_BYTES_MIN: u64 = 1024;
 

@@ -40,6 +40,10 @@ pub struct ServerLimits {
     pub head_ms: u64,
     /// A body has to arrive in this time.
     pub body_ms: u64,
+    /// Bytes that the bodies of requests take in memory while they are read and worked on, over all clients. A key without
+    /// scope `admin` gets half of them at most, and a sixteenth is kept for keys with it. At least 64 MiB, so that the
+    /// largest batch fits into half of them.
+    pub body_bytes: u64,
     /// A client that takes nothing of its answer for so long is disconnected.
     pub stall_ms: u64,
 }
@@ -112,6 +116,8 @@ impl Default for ServerLimits {
             url_bytes: 8 * 1024,
             head_ms: 15_000,
             body_ms: 60_000,
+            // Four of the largest batches; what they are parsed into takes about as much again.
+            body_bytes: 128 * 1024 * 1024,
             // Two heartbeats of a stream: a client that is gone is noticed by the first one that does not get through.
             stall_ms: 30_000,
         }

@@ -2,6 +2,7 @@
 
 use runyard_core::event::{Happening, Subject, TaskFacts};
 use runyard_core::ids::{BatchId, ScheduleId, TaskId};
+use runyard_core::schedule::ScheduleFacts;
 
 use crate::access::Binding;
 
@@ -32,9 +33,7 @@ impl EventFilter {
                 Subject::Session(session) => {
                     self.is_about_sessions(&session.key) && self.bound_to.allows_session(&session.key)
                 }
-                Subject::Schedule(facts) => {
-                    self.is_about_schedules(facts.schedule) && self.is_free_or(self.schedule.is_some())
-                }
+                Subject::Schedule(facts) => self.matches_schedule(facts),
                 Subject::Worker { .. } | Subject::Config => self.is_about_all() && self.is_free_or(false),
             }
     }
@@ -71,11 +70,16 @@ impl EventFilter {
             && self.session.as_deref().is_none_or(|session| session == key)
     }
 
-    fn is_about_schedules(&self, id: ScheduleId) -> bool {
-        self.is_about_no_task()
+    /// An event of a version that did not say whose it was is for a bound client where it was checked before.
+    fn matches_schedule(&self, facts: &ScheduleFacts) -> bool {
+        let is_own = facts.agent.as_ref().is_some_and(|agent| self.bound_to.allows_agent(agent));
+        self.is_free_or(is_own || self.schedule.is_some())
+            && self.agent.as_deref().is_none_or(|agent| facts.agent.as_deref() == Some(agent))
+            && self.lane.is_none()
+            && self.task.is_none()
             && self.batch.is_none()
             && self.session.is_none()
-            && self.schedule.is_none_or(|schedule| schedule == id)
+            && self.schedule.is_none_or(|schedule| schedule == facts.schedule)
     }
 
     fn is_about_all(&self) -> bool {
@@ -159,6 +163,29 @@ pub(super) mod tests {
         let bound = EventFilter { bound_to: Binding::to(Some(&["b".to_owned()])), ..EventFilter::default() };
         assert!(bound.matches(&happening(HappeningKind::TaskCompleted, "b", 1)));
         assert!(![&event, &config, &stopped].into_iter().any(|foreign| bound.matches(foreign)));
+        let fired = |agent: Option<&str>| {
+            let facts = ScheduleFacts {
+                schedule: ScheduleId(1),
+                name: "nightly".into(),
+                agent: agent.map(Into::into),
+                run: Some(1),
+                task: None,
+                scheduled_for: None,
+                n_failed: 0,
+                reason: "".into(),
+            };
+            Happening { kind: HappeningKind::ScheduleFired, at_ms: 1, subject: Subject::Schedule(Box::new(facts)) }
+        };
+        let of_agent = filter(&["schedule.*"], Some("b"), None);
+        for (agent, is_bound, is_of_agent) in [(Some("b"), true, true), (Some("a"), false, false), (None, false, false)]
+        {
+            assert_eq!((bound.matches(&fired(agent)), of_agent.matches(&fired(agent))), (is_bound, is_of_agent));
+            assert!(
+                EventFilter { schedule: Some(ScheduleId(1)), ..bound.clone() }.matches(&fired(agent)),
+                "checked before"
+            );
+            assert!(filter(&[], None, None).matches(&fired(agent)));
+        }
         assert!(!bound.matches_progress(TaskId(1)));
         assert!(EventFilter { task: Some(TaskId(1)), ..bound }.matches_progress(TaskId(1)));
     }

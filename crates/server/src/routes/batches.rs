@@ -1,5 +1,6 @@
 //! Tasks submitted together.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -17,12 +18,13 @@ use runyard_wire::{
 };
 
 use super::extract::{BATCH_BODY_BYTES_MAX, BatchPath, Body};
+use super::parents::may_wait_for;
 use super::tasks::{key_header, replayed, unexpected};
 use crate::access::Caller;
 use crate::app::App;
 use crate::clock;
 use crate::edge::traceparent;
-use crate::intake::{self, Intake, PreparedBatch, StoredBatch};
+use crate::intake::{self, Intake, Prepared, PreparedBatch, StoredBatch};
 use crate::problem::{Error, refusal_problem};
 use crate::view;
 
@@ -47,6 +49,7 @@ pub async fn create(
     let PreparedBatch { batch, mode, items, agent } = intake::prepare_batch(&intake, body.value, clock::new_id)?;
     drop(config);
     let ids: Vec<TaskId> = items.iter().map(|item| item.new.id).collect();
+    may_wait_for(&app, &caller, parents_outside(&items, &ids)).await?;
     let idempotency = key.map(|key| intake::idempotency(&agent, &key, &body.bytes));
     // The same body is refused for the same reasons again; only a repeat asks for them.
     let refusals: Vec<Option<Refusal>> = items.iter().map(|item| item.new.refused.clone()).collect();
@@ -100,6 +103,13 @@ pub async fn may_see(app: &App, caller: &Caller, id: BatchId) -> Result<(), Erro
         Ok(false)
     };
     if app.read(holds_own).await? { Ok(()) } else { Err(Error::ForeignAgent("*".to_owned())) }
+}
+
+/// Each once.
+fn parents_outside(items: &[Prepared], own: &[TaskId]) -> Vec<TaskId> {
+    let own: BTreeSet<&TaskId> = own.iter().collect();
+    let parents: BTreeSet<TaskId> = items.iter().flat_map(|item| item.new.depends_on.iter().copied()).collect();
+    parents.into_iter().filter(|parent| !own.contains(parent)).collect()
 }
 
 /// How an item is called in the request: an item that was refused has no id that the client has ever seen.

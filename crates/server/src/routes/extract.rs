@@ -2,18 +2,22 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::{Bytes, to_bytes};
+use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
+use bytes::BytesMut;
+use futures_util::StreamExt;
 use runyard_core::ids::{BatchId, TaskId};
 use runyard_core::name::Name;
 use runyard_wire::Id;
 use serde::de::DeserializeOwned;
 
 use crate::config::{NAME_RULE, name_is_valid};
+use crate::edge::{Bodies, BodyPass};
 use crate::intake::session_key;
 use crate::problem::{Error, Invalid};
 
@@ -24,6 +28,8 @@ pub const BATCH_BODY_BYTES_MAX: usize = 32 * 1024 * 1024;
 pub struct Body<T, const MAX: usize = TASK_BODY_BYTES_MAX> {
     pub value: T,
     pub bytes: Bytes,
+    /// Its bytes count until the request is answered.
+    _pass: BodyPass,
 }
 
 impl<S: Send + Sync, T: DeserializeOwned, const MAX: usize> FromRequest<S> for Body<T, MAX> {
@@ -33,9 +39,9 @@ impl<S: Send + Sync, T: DeserializeOwned, const MAX: usize> FromRequest<S> for B
         if !is_json(request.headers()) {
             return Err(Error::UnsupportedMediaType);
         }
-        let bytes = body_bytes(request, MAX).await?;
+        let (bytes, pass) = body_bytes(request, MAX).await?;
         let value = runyard_wire::parse(&bytes)?;
-        Ok(Body { value, bytes })
+        Ok(Body { value, bytes, _pass: pass })
     }
 }
 
@@ -47,7 +53,7 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalB
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Error> {
         let says_json = is_json(request.headers());
-        let bytes = body_bytes(request, TASK_BODY_BYTES_MAX).await?;
+        let (bytes, _pass) = body_bytes(request, TASK_BODY_BYTES_MAX).await?;
         if bytes.is_empty() {
             return Ok(OptionalBody(T::default()));
         }
@@ -58,28 +64,53 @@ impl<S: Send + Sync, T: DeserializeOwned + Default> FromRequest<S> for OptionalB
     }
 }
 
-/// How long the body of this request may take, put into it by the guard.
-#[derive(Clone, Copy)]
-pub struct BodyTime(pub Duration);
-
-const BODY_TIME: Duration = Duration::from_secs(60);
-
-pub fn body_time(request: &Request) -> Duration {
-    request.extensions().get().map_or(BODY_TIME, |BodyTime(time)| *time)
+/// What holds for the body of this request, put into it by the guard.
+#[derive(Clone)]
+pub struct BodyRules {
+    /// It has to arrive in this time.
+    pub time: Duration,
+    /// What all bodies together may take in memory.
+    pub bytes_held_max: u64,
+    pub bodies: Arc<Bodies>,
 }
 
-async fn body_bytes(request: Request, max: usize) -> Result<Bytes, Error> {
+impl BodyRules {
+    pub fn of(request: &Request) -> Result<&BodyRules, Error> {
+        let rules = request.extensions().get();
+        rules.ok_or_else(|| Error::Internal("a request came past the guard".into()))
+    }
+}
+
+async fn body_bytes(request: Request, max: usize) -> Result<(Bytes, BodyPass), Error> {
     let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     if declared.and_then(|text| text.parse::<u64>().ok()).is_some_and(|bytes| bytes > max as u64) {
         return Err(Error::TooLarge(max));
     }
-    let time = body_time(&request);
-    let read = tokio::time::timeout(time, to_bytes(request.into_body(), max)).await;
-    read.map_err(|_| Error::SlowBody(time))?.map_err(|error| {
-        let too_large =
-            std::error::Error::source(&error).is_some_and(|cause| cause.is::<http_body_util::LengthLimitError>());
-        if too_large { Error::TooLarge(max) } else { Error::BrokenBody }
-    })
+    let BodyRules { time, bytes_held_max, bodies } = BodyRules::of(&request)?.clone();
+    let mut pass = bodies.enter(request.extensions().get(), bytes_held_max);
+    let read = tokio::time::timeout(time, gathered(request.into_body(), max, &mut pass)).await;
+    let bytes = read.map_err(|_| Error::SlowBody(time))??;
+    Ok((bytes, pass))
+}
+
+async fn gathered(body: axum::body::Body, max: usize, pass: &mut BodyPass) -> Result<Bytes, Error> {
+    let mut chunks = body.into_data_stream();
+    let (mut first, mut all) = (Bytes::new(), BytesMut::new());
+    while let Some(chunk) = chunks.next().await {
+        let chunk = chunk.map_err(|_| Error::BrokenBody)?;
+        if first.len() + all.len() + chunk.len() > max {
+            return Err(Error::TooLarge(max));
+        }
+        pass.grow(chunk.len() as u64)?;
+        // Most bodies come in one piece, and that one need not be copied.
+        if first.is_empty() && all.is_empty() {
+            first = chunk;
+            continue;
+        }
+        all.extend_from_slice(&std::mem::take(&mut first));
+        all.extend_from_slice(&chunk);
+    }
+    Ok(if all.is_empty() { first } else { all.freeze() })
 }
 
 fn is_json(headers: &HeaderMap) -> bool {

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderName, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::extract::BodyTime;
+use super::extract::BodyRules;
 use crate::access::{Caller, Need, Reach, hosts, needed};
 use crate::app::App;
 use crate::edge::{self, Peer};
@@ -21,8 +21,7 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let method = request.method().clone();
     let request_id = edge::request_id(request.headers().get(&REQUEST_ID));
-    let body_ms = app.config.current().config.server.limits.body_ms;
-    request.extensions_mut().insert(BodyTime(Duration::from_millis(body_ms)));
+    request.extensions_mut().insert(body_rules(&app));
     let mut response = match admit(&app, &request) {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
@@ -34,6 +33,16 @@ pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next
     response.headers_mut().insert(REQUEST_ID, request_id);
     edge::secure(response.headers_mut());
     response
+}
+
+fn body_rules(app: &App) -> BodyRules {
+    let config = app.config.current();
+    let limits = &config.config.server.limits;
+    BodyRules {
+        time: Duration::from_millis(limits.body_ms),
+        bytes_held_max: limits.body_bytes,
+        bodies: app.bodies.clone(),
+    }
 }
 
 fn admit(app: &App, request: &Request) -> Result<Caller, Error> {

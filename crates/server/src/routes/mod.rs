@@ -29,6 +29,7 @@ mod wait;
 mod webhooks;
 
 pub use batches::batch_view;
+pub use extract::BATCH_BODY_BYTES_MAX;
 pub use openapi::openapi_json;
 
 use std::sync::Arc;

@@ -1,10 +1,13 @@
-//! Which parents does a task wait for? The scheduler counts them; their names and states are in the store.
+//! Which parents does a task wait for, and may it? The scheduler counts them; whose they are, and their states, are in
+//! the store.
 
 use runyard_core::explain::{Explanation, HOLDERS_MAX};
+use runyard_core::ids::TaskId;
 use runyard_core::task::Text;
 use runyard_store::store;
 use runyard_wire::Id;
 
+use crate::access::Caller;
 use crate::app::App;
 use crate::problem::Error;
 use crate::view;
@@ -28,16 +31,37 @@ pub async fn name_parents(app: &App, explanation: &mut Explanation) -> Result<()
         .take(HOLDERS_MAX)
         .map(|(id, state)| format!("{id} ({})", state.unwrap_or("unknown: no such task")))
         .collect();
-    gate.holders = open.iter().take(HOLDERS_MAX).map(|(id, _)| runyard_core::ids::TaskId(id.0)).collect();
+    gate.holders = open.iter().take(HOLDERS_MAX).map(|(id, _)| TaskId(id.0)).collect();
     if !named.is_empty() {
         gate.detail = Text::from(format!("waits for {}", named.join(", ")));
     }
     Ok(())
 }
 
+/// A key that is bound to agents may wait for their tasks only: the end of another's would tell how that went. One that is
+/// not known (yet) is nobody's.
+pub async fn may_wait_for(app: &App, caller: &Caller, parents: Vec<TaskId>) -> Result<(), Error> {
+    if parents.is_empty() || !caller.agents.is_bound() {
+        return Ok(());
+    }
+    let agents = caller.agents.clone();
+    let foreign = app.read(move |reader| {
+        for id in parents {
+            if let Some(doc) = reader.task(id)?.filter(|doc| !agents.allows_agent(&doc.agent)) {
+                return Ok(Some((id, doc.agent)));
+            }
+        }
+        Ok(None)
+    });
+    match foreign.await? {
+        Some((id, agent)) => Err(Error::ForeignParent { task: Id(id.0), agent: agent.to_string() }),
+        None => Ok(()),
+    }
+}
+
 fn states(reader: &dyn store::Reader, ids: &[Id]) -> store::Result<Vec<(Id, Option<&'static str>)>> {
     let state = |id: &Id| {
-        let doc = reader.task(runyard_core::ids::TaskId(id.0))?;
+        let doc = reader.task(TaskId(id.0))?;
         Ok((*id, doc.map(|doc| doc.task.phase().as_str())))
     };
     ids.iter().take(PARENTS_LOOKED_AT).map(state).collect()

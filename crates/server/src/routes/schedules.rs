@@ -165,9 +165,8 @@ pub async fn pause(
         return Err(Invalid::new("reason", format!("must be at most {REASON_BYTES_MAX} bytes")).into());
     }
     let found = own(&app, &caller, &text).await?;
-    let entry = Entry::new("schedule.paused").of(&*found.row.name).after(Value::from(reason.as_str()));
-    let answer = act(&app, &caller, &found.row, ScheduleAct::Pause { reason: reason.into() }, entry).await?;
-    row_of(&app, answer, found)
+    let entry = Entry::new("schedule.paused").after(Value::from(reason.as_str()));
+    stand(&app, &caller, found, ScheduleAct::Pause { reason: reason.into() }, entry).await
 }
 
 /// Resume a schedule. What would have run meanwhile is not made up for.
@@ -180,9 +179,7 @@ pub async fn resume(
 ) -> Result<Json<ScheduleView>, Error> {
     let found = own(&app, &caller, &text).await?;
     may_start(&caller, &found)?;
-    let entry = Entry::new("schedule.resumed").of(&*found.row.name);
-    let answer = act(&app, &caller, &found.row, ScheduleAct::Resume, entry).await?;
-    row_of(&app, answer, found)
+    stand(&app, &caller, found, ScheduleAct::Resume, Entry::new("schedule.resumed")).await
 }
 
 /// One run now, whatever its timing says, and whether it is paused or not. It counts as a run, and shifts no other.
@@ -323,6 +320,11 @@ impl ScheduleError {
                 Error::NameTaken { name: name.to_string(), by: Id(by.0) }
             }
             ScheduleError::Refused(ScheduleRefusal::NoFuture) => Error::NoFutureRun(name.to_string()),
+            ScheduleError::Refused(ScheduleRefusal::UsedUp { n_runs, runs_max }) => {
+                let rule =
+                    format!("it has had {n_runs} runs and may have {runs_max}: raise maxRuns to enable it again");
+                Invalid::new("maxRuns", rule).into()
+            }
             ScheduleError::Refused(ScheduleRefusal::TooMany { limit }) => Error::TooManySchedules(limit),
             ScheduleError::Refused(ScheduleRefusal::Draining) => Error::Refused(Refusal::Draining),
             ScheduleError::Other(error) => error,
@@ -347,8 +349,16 @@ fn may_start(caller: &Caller, found: &Found) -> Result<(), Error> {
     Ok(())
 }
 
-fn row_of(app: &App, answer: ScheduleAnswer, found: Found) -> Result<Json<ScheduleView>, Error> {
-    match answer {
+/// Changes how it stands, and shows it as it is then.
+async fn stand(
+    app: &App,
+    caller: &Caller,
+    found: Found,
+    change: ScheduleAct,
+    entry: Entry,
+) -> Result<Json<ScheduleView>, Error> {
+    let entry = entry.of(&*found.row.name);
+    match act(app, caller, &found.row, change, entry).await? {
         ScheduleAnswer::Row(row) => Ok(Json(shown(app, &row, found.asked, found.last.as_ref()))),
         _ => Err(unexpected()),
     }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::{Extension, Json};
+use runyard_core::event::HappeningKind;
 use runyard_core::write::{CountDelta, CountKey};
-use runyard_wire::{AgentMetrics, Counts, LimitsView, MetricsView, QueueView, StatsView};
+use runyard_wire::{AgentMetrics, Counts, LimitsView, MetricsView, QueueView, ScheduleStats, StatsView};
 
 use super::settings::{by_lane_in_force, plus, shown, sums};
 use crate::access::Caller;
@@ -25,12 +26,19 @@ pub async fn stats(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
 ) -> Result<Json<StatsView>, Error> {
-    let counts = app.read(|reader| reader.counts()).await?;
+    let (counts, schedules) = app.read(|reader| Ok((reader.counts()?, reader.schedule_counts()?))).await?;
     let config = app.config.current();
     let mut view = StatsView {
         queue: queue(&counts, &config.config),
         metrics: metrics(&counts, &app.metrics),
         limits: limits(&config.config),
+        schedules: ScheduleStats {
+            total: schedules.total,
+            enabled: schedules.enabled,
+            fired: app.metrics.n_happened(HappeningKind::ScheduleFired),
+            skipped: app.metrics.n_happened(HappeningKind::ScheduleSkipped),
+            missed: app.metrics.n_happened(HappeningKind::ScheduleMissed),
+        },
     };
     // How busy the whole is concerns everyone; who the others are does not.
     view.queue.agents.retain(|agent, _| caller.may_act_for(agent));

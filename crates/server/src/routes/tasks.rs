@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::IntoParams;
 
 use super::extract::{Body, Params, TaskPath, cursor, page_limit, parsed, parsed_list};
-use super::parents::name_parents;
+use super::parents::{may_wait_for, name_parents};
 use crate::access::Caller;
 use crate::app::App;
 use crate::clock;
@@ -59,6 +59,7 @@ pub async fn create(
     let prepared = intake::prepare(&intake, request, resolved)?;
     let key = key.map(|key| intake::idempotency(&prepared.new.flow.agent, &key, &body.bytes));
     drop(config);
+    may_wait_for(&app, &caller, prepared.new.depends_on.clone()).await?;
     submit(&app, prepared, key).await.map(Submitted::created)
 }
 

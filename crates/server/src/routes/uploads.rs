@@ -14,7 +14,7 @@ use runyard_wire::{Id, UploadView};
 use tokio::time::{Instant, timeout_at};
 
 use super::apart::apart;
-use super::extract::body_time;
+use super::extract::BodyRules;
 use crate::app::App;
 use crate::problem::Error;
 
@@ -28,7 +28,7 @@ pub async fn create(State(app): State<Arc<App>>, request: Request) -> Result<(St
         return Err(too_large(bytes_max));
     }
     let uploads = app.worker.places().uploads();
-    let mut pace = Pace::new(body_time(&request), Instant::now());
+    let mut pace = Pace::new(BodyRules::of(&request)?.time, Instant::now());
     let mut incoming = apart(move || uploads.begin()).await.map_err(not_stored)?;
     let mut body = request.into_body().into_data_stream();
     // From here on whatever ends this early, a client that hangs up too, drops what has come, and that removes it.

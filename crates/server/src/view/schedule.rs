@@ -75,6 +75,7 @@ pub fn described(timing: &Timing) -> String {
         Timing::At(at) => format!("once, at {}", Timestamp(*at)),
         Timing::Every { every_ms, .. } => format!("every {}", span(*every_ms)),
         Timing::Cron(calendar) => format!("{}, in {}", calendar.expr().describe(), calendar.zone_name()),
+        Timing::Unreadable { why, .. } => format!("never: {why}"),
     }
 }
 
@@ -135,6 +136,7 @@ pub fn run_view(run: &Run) -> RunView {
 pub(super) fn add_schedule_facts(view: &mut EventView, facts: &ScheduleFacts) {
     view.schedule = Some(Id(facts.schedule.0));
     view.task = facts.task.map(|task| Id(task.0));
+    view.agent = facts.agent.as_deref().map(str::to_owned);
     view.reason = Some(facts.reason.to_string()).filter(|reason| !reason.is_empty());
     let mut data = json!({ "name": facts.name.as_str(), "consecutiveFailures": facts.n_failed });
     if let Some(run) = facts.run {

@@ -14,7 +14,7 @@ use runyard_exec::guard::GuardedClient;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::message::{Aim, aim, body, message_id, secrets_for};
+use super::message::{Aim, aim, body, message_id, owner, secrets_for};
 use super::schedule::next_try;
 use super::send::{Outcome, Outgoing, Sent, post};
 use super::window::{Job, Taken, Window};
@@ -139,11 +139,11 @@ impl Deliverer {
                 }
             };
             let Page { rows, next_at, last } = page;
-            for (delivery, aim) in rows {
+            for row in rows {
                 if self.window.is_full() {
                     return LOOK_EVERY;
                 }
-                self.take(delivery, aim, now_ms);
+                self.take(row, now_ms);
             }
             match (next_at, last) {
                 (Some(next_at), _) => return Duration::from_millis(next_at.saturating_sub(now_ms)).min(LOOK_EVERY),
@@ -171,7 +171,8 @@ impl Deliverer {
                     }
                     if !busy.contains(&delivery.id) {
                         let aim = aim(&config.config, reader, &delivery)?;
-                        page.rows.push((delivery, aim));
+                        let owner = owner(reader, &delivery)?;
+                        page.rows.push(Row { delivery, aim, owner });
                     }
                 }
                 Ok(page)
@@ -179,12 +180,12 @@ impl Deliverer {
             .await
     }
 
-    fn take(&mut self, delivery: Delivery, aim: Aim, now_ms: WallMs) {
+    fn take(&mut self, Row { delivery, aim, owner }: Row, now_ms: WallMs) {
         match aim {
             Aim::At(url) => {
                 let progress = delivery.progress.clone();
                 let id = delivery.id;
-                if let Taken::Postponed(at) = self.window.take(Job { delivery, url }, now_ms) {
+                if let Taken::Postponed(at) = self.window.take(Job { delivery, url, owner }, now_ms) {
                     self.postpone(id, progress, at);
                 }
             }
@@ -246,7 +247,7 @@ impl Deliverer {
 
     fn sent(&mut self, job: Job, sent: Result<Sent, String>) {
         let now_ms = clock::wall_ms();
-        let shut_out = self.window.returned(&job.url, sent.as_ref().ok().map(|sent| &sent.outcome), now_ms);
+        let shut_out = self.window.returned(&job, sent.as_ref().ok().map(|sent| &sent.outcome), now_ms);
         for (job, at) in shut_out {
             self.postpone(job.delivery.id, job.delivery.progress, at);
         }
@@ -310,8 +311,14 @@ impl Deliverer {
     }
 }
 
+struct Row {
+    delivery: Delivery,
+    aim: Aim,
+    owner: String,
+}
+
 struct Page {
-    rows: Vec<(Delivery, Aim)>,
+    rows: Vec<Row>,
     /// The first row whose time has not come.
     next_at: Option<WallMs>,
     /// Where the next page begins, if there may be one.

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 
 use runyard_core::event::Subject;
 use runyard_core::ids::{BatchId, TaskId};
+use runyard_core::name::Name;
 use runyard_core::outbox::{Delivery, Recipient};
-use runyard_store::store::{self, Reader};
+use runyard_store::store::{self, Filter, Reader};
 use runyard_wire::{BatchView, EventView, TaskView, Timestamp};
 use serde::Serialize;
 use url::Url;
@@ -46,6 +47,24 @@ pub fn message_id(delivery: &Delivery) -> String {
 /// Scheme, host and port: whoever shares these stands and falls together. The rest of a URL may be a secret.
 pub fn target_of(url: &Url) -> String {
     url.origin().ascii_serialization()
+}
+
+/// Who caused it, and shares the way with nobody else: the subscription, or the agent of the task; of a batch, the agent of
+/// one of its tasks. Blocking.
+pub fn owner(reader: &dyn Reader, delivery: &Delivery) -> store::Result<String> {
+    let agent = match (&delivery.hook, &delivery.happening.subject) {
+        (Some(hook), _) => return Ok(format!("subscription {hook}")),
+        (None, Subject::Task(facts)) => Some(facts.agent.clone()),
+        (None, Subject::Batch(batch)) => batch_agent(reader, batch.id)?,
+        (None, _) => None,
+    };
+    Ok(agent.map_or_else(|| "nobody".to_owned(), |agent| format!("agent {agent}")))
+}
+
+fn batch_agent(reader: &dyn Reader, batch: BatchId) -> store::Result<Option<Name>> {
+    let filter = Filter { batch: Some(batch), ..Filter::default() };
+    let Some(&task) = reader.task_ids(&filter, None, 1)?.items.first() else { return Ok(None) };
+    Ok(reader.task(task)?.map(|doc| doc.agent))
 }
 
 /// Reads where it goes. Blocking.

@@ -1,7 +1,7 @@
-//! Messages that are being worked on, by the place they go to. Everything in it is bounded: how many in all, how many for
-//! one target, how many on their way. What does not fit stays in the store with a later time.
+//! Messages that are being worked on. Everything in it is bounded: how many in all, how many of one owner, how many for one
+//! target, how many on their way. What does not fit stays in the store with a later time.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet};
 
 use runyard_core::now::WallMs;
 use runyard_core::outbox::{Delivery, DeliveryId};
@@ -9,6 +9,7 @@ use url::Url;
 
 use super::breaker::{Breaker, Way};
 use super::message::target_of;
+use super::owners::{Owners, ROWS_PER_OWNER_MAX};
 use super::schedule::spread;
 use super::send::{Blame, Outcome};
 
@@ -18,7 +19,7 @@ const ROWS_MAX: usize = 1024;
 const ROWS_PER_TARGET_MAX: usize = 256;
 /// What a target is too busy or not there for comes back by [`ROWS_PER_TARGET_MAX`] in so long.
 const POSTPONE_MS: u64 = 1000;
-const INFLIGHT_MAX: usize = 64;
+const INFLIGHT_MAX: usize = 128;
 const INFLIGHT_PER_TARGET_MAX: usize = 8;
 /// While a probe is on its way the others wait a little.
 const PROBE_MS: u64 = 10_000;
@@ -31,6 +32,8 @@ const TARGETS_MAX: usize = 2048;
 pub struct Job {
     pub delivery: Delivery,
     pub url: Url,
+    /// Who caused it, see [`owner`](super::message::owner).
+    pub owner: String,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -43,16 +46,15 @@ pub enum Taken {
 #[derive(Default)]
 pub struct Window {
     targets: BTreeMap<String, Target>,
+    owners: Owners,
     /// Rows that are waiting, on their way, or being written: a row stays here until the store knows what became of it.
     busy: HashSet<DeliveryId>,
     n_inflight: usize,
-    /// Who was served last, so that the others come first.
-    last: String,
 }
 
 #[derive(Default)]
 struct Target {
-    waiting: VecDeque<Job>,
+    n_waiting: usize,
     n_inflight: usize,
     n_postponed: usize,
     breaker: Breaker,
@@ -101,55 +103,45 @@ impl Window {
     pub fn take(&mut self, job: Job, now_ms: WallMs) -> Taken {
         self.busy.insert(job.delivery.id);
         let id = job.delivery.id;
-        let target = self.targets.entry(target_of(&job.url)).or_default();
+        let name = target_of(&job.url);
+        let target = self.targets.entry(name.clone()).or_default();
         // The way is asked for a second time when it is sent; here only what cannot go soon is turned away.
-        let shut_until = target.shut_until(now_ms);
-        let is_busy = target.waiting.len() + target.n_inflight >= ROWS_PER_TARGET_MAX;
-        if shut_until.is_some() || is_busy {
-            let turn_ms = target.postpone();
+        if let Some(until_ms) = target.shut_until(now_ms) {
             let spread_ms = spread(id, job.delivery.progress.n_tries, SPREAD_MS);
-            return Taken::Postponed(
-                shut_until.map_or(now_ms + POSTPONE_MS, |until_ms| until_ms + spread_ms) + turn_ms,
-            );
+            return Taken::Postponed(until_ms + spread_ms + target.postpone());
         }
-        target.waiting.push_back(job);
+        if target.n_waiting + target.n_inflight >= ROWS_PER_TARGET_MAX {
+            return Taken::Postponed(now_ms + POSTPONE_MS + target.postpone());
+        }
+        if self.owners.is_full(&job.owner) {
+            let turn_ms = POSTPONE_MS * (self.owners.postpone(&job.owner) / ROWS_PER_OWNER_MAX) as u64;
+            return Taken::Postponed(now_ms + POSTPONE_MS + turn_ms);
+        }
+        target.n_waiting += 1;
+        self.owners.push(name, job);
         Taken::Waits
     }
 
-    /// Everything that may go now, the targets in turn.
+    /// Everything that may go now, the owners in turn, and of each of them its targets.
     pub fn ready(&mut self, now_ms: WallMs) -> Vec<Job> {
         let mut jobs = Vec::new();
-        let turn: Vec<String> = self.turn();
-        loop {
-            let n_before = jobs.len();
-            for name in &turn {
-                if self.n_inflight >= INFLIGHT_MAX {
-                    return jobs;
-                }
-                let Some(job) = self.targets.get_mut(name).and_then(|target| target.next(now_ms)) else { continue };
-                self.n_inflight += 1;
-                self.last.clone_from(name);
-                jobs.push(job);
-            }
-            if jobs.len() == n_before {
-                return jobs;
-            }
+        while self.n_inflight < INFLIGHT_MAX {
+            let targets = &mut self.targets;
+            let may_go = |name: &str| targets.get_mut(name).is_some_and(|target| target.start(now_ms));
+            let Some(job) = self.owners.next(may_go) else { break };
+            self.n_inflight += 1;
+            jobs.push(job);
         }
-    }
-
-    fn turn(&self) -> Vec<String> {
-        let waits = |(_, target): &(&String, &Target)| !target.waiting.is_empty();
-        let behind =
-            self.targets.range::<String, _>((std::ops::Bound::Excluded(&self.last), std::ops::Bound::Unbounded));
-        let before = self.targets.range::<String, _>(..=&self.last);
-        behind.chain(before).filter(waits).map(|(name, _)| name.clone()).collect()
+        jobs
     }
 
     /// One is back. Gives those that need not wait for their turn any more, because their target is shut, with the time
     /// at which to look at them again.
-    pub fn returned(&mut self, url: &Url, outcome: Option<&Outcome>, now_ms: WallMs) -> Vec<(Job, WallMs)> {
+    pub fn returned(&mut self, job: &Job, outcome: Option<&Outcome>, now_ms: WallMs) -> Vec<(Job, WallMs)> {
         self.n_inflight -= 1;
-        let target = self.targets.get_mut(&target_of(url)).expect("a target stays while something is on its way to it");
+        self.owners.returned(&job.owner);
+        let name = target_of(&job.url);
+        let target = self.targets.get_mut(&name).expect("a target stays while something is on its way to it");
         target.n_inflight -= 1;
         target.n_postponed = 0;
         match outcome {
@@ -160,22 +152,22 @@ impl Window {
             Some(Outcome::Failed { blame: Blame::Nobody, .. }) | None => target.breaker.undecided(now_ms),
         }
         let Some(until_ms) = target.shut_until(now_ms) else { return Vec::new() };
-        let waiting = std::mem::take(&mut target.waiting).into_iter();
+        target.n_waiting = 0;
+        let waiting = self.owners.take_target(&name).into_iter();
         let later = |job: &Job| until_ms + spread(job.delivery.id, job.delivery.progress.n_tries, SPREAD_MS);
         waiting.map(|job| (later(&job), job)).map(|(at, job)| (job, at)).collect()
     }
 }
 
 impl Target {
-    fn next(&mut self, now_ms: WallMs) -> Option<Job> {
-        if self.waiting.is_empty() || self.n_inflight >= INFLIGHT_PER_TARGET_MAX {
-            return None;
+    /// Whether one of those that wait goes now; if so it counts as on its way.
+    fn start(&mut self, now_ms: WallMs) -> bool {
+        if self.n_inflight >= INFLIGHT_PER_TARGET_MAX || self.breaker.pass(now_ms) != Way::Free {
+            return false;
         }
-        if self.breaker.pass(now_ms) != Way::Free {
-            return None;
-        }
+        self.n_waiting -= 1;
         self.n_inflight += 1;
-        self.waiting.pop_front()
+        true
     }
 
     /// Fifty thousand messages for a receiver that is down must not all be looked at in the moment it is asked again: they
@@ -194,7 +186,7 @@ impl Target {
     }
 
     fn has_rows(&self) -> bool {
-        !self.waiting.is_empty() || self.n_inflight > 0
+        self.n_waiting + self.n_inflight > 0
     }
 }
 
@@ -203,13 +195,18 @@ mod tests {
     use runyard_core::event::{Happening, HappeningKind, Subject};
     use runyard_core::outbox::{Progress, Recipient};
 
+    use super::super::owners::INFLIGHT_PER_OWNER_MAX;
     use super::*;
 
     fn job(id: u64, host: &str) -> Job {
+        job_of("agent a", id, host)
+    }
+
+    fn job_of(owner: &str, id: u64, host: &str) -> Job {
         let happening = Happening { kind: HappeningKind::ConfigChanged, at_ms: 0, subject: Subject::Config };
         let progress = Progress::new(Recipient::Own, 0);
         let delivery = Delivery { id: DeliveryId(id), hook: None, happening, progress };
-        Job { delivery, url: format!("http://{host}/path").parse().expect("a URL") }
+        Job { delivery, url: format!("http://{host}/path").parse().expect("a URL"), owner: owner.to_owned() }
     }
 
     fn failure() -> Outcome {
@@ -237,17 +234,45 @@ mod tests {
         let first: Vec<_> = ready[..3].iter().filter_map(|job| job.url.host_str()).collect();
         assert_eq!(first, ["a", "b", "c"]);
         assert!(window.ready(0).is_empty());
-        window.returned(&ready[0].url, Some(&Outcome::Taken), 0);
+        window.returned(&ready[0], Some(&Outcome::Taken), 0);
         assert_eq!(window.ready(0).len(), 1);
     }
 
     #[test]
     fn no_more_than_so_many_are_on_their_way() {
-        let hosts: Vec<String> = (0..20).map(|n| format!("h{n}")).collect();
-        let hosts: Vec<(&str, u64)> = hosts.iter().map(|host| (host.as_str(), 20)).collect();
-        let mut window = filled(&hosts);
+        let mut window = Window::default();
+        for n in 0..20 * 8 {
+            window.take(job_of(&format!("agent {}", n % 8), n, &format!("h{}", n % 20)), 0);
+        }
         assert_eq!(window.ready(0).len(), INFLIGHT_MAX);
         assert_eq!(window.n_inflight(), INFLIGHT_MAX);
+    }
+
+    #[test]
+    fn an_owner_with_many_slow_targets_leaves_the_way_free_for_others() {
+        let mut window = Window::default();
+        let n_taken =
+            (0..1000).filter(|n| window.take(job(*n, &format!("slow{}", n % 200)), 0) == Taken::Waits).count();
+        assert_eq!(n_taken, ROWS_PER_OWNER_MAX, "the window has room for others");
+        assert_eq!(window.ready(0).len(), INFLIGHT_PER_OWNER_MAX, "none of them ever comes back");
+        for n in 0..3 {
+            assert_eq!(window.take(job_of("agent b", 5000 + n, "quick"), 0), Taken::Waits);
+            assert_eq!(window.take(job_of("agent c", 6000 + n, "slow1"), 0), Taken::Waits);
+        }
+        let owners: Vec<String> = window.ready(0).into_iter().map(|job| job.owner).collect();
+        assert_eq!(owners, ["agent b", "agent c", "agent b", "agent c", "agent b", "agent c"]);
+    }
+
+    #[test]
+    fn what_an_owner_has_no_room_for_comes_back_a_part_at_a_time() {
+        let mut window = Window::default();
+        for n in 0..ROWS_PER_OWNER_MAX as u64 {
+            assert_eq!(window.take(job(n, &format!("h{n}")), 0), Taken::Waits);
+        }
+        for n in 0..2 * ROWS_PER_OWNER_MAX as u64 {
+            let turn_ms = POSTPONE_MS * (1 + n / ROWS_PER_OWNER_MAX as u64);
+            assert_eq!(window.take(job(1000 + n, &format!("k{n}")), 5), Taken::Postponed(5 + turn_ms));
+        }
     }
 
     #[test]
@@ -257,7 +282,7 @@ mod tests {
             assert_eq!(window.take(job(1000 + n, "a"), 5), Taken::Postponed(5 + POSTPONE_MS));
         }
         assert_eq!(window.take(job(5000, "a"), 5), Taken::Postponed(5 + 2 * POSTPONE_MS));
-        assert_eq!(window.take(job(5001, "b"), 5), Taken::Waits);
+        assert_eq!(window.take(job_of("agent b", 5001, "b"), 5), Taken::Waits);
     }
 
     #[test]
@@ -266,7 +291,7 @@ mod tests {
         let ready = window.ready(0);
         let mut postponed = Vec::new();
         for job in ready.iter().filter(|job| job.url.host_str() == Some("a")) {
-            postponed.extend(window.returned(&job.url, Some(&failure()), 0));
+            postponed.extend(window.returned(job, Some(&failure()), 0));
         }
         assert_eq!(postponed.len(), 20 - INFLIGHT_PER_TARGET_MAX);
         assert!(postponed.iter().all(|(_, at)| (30_000..30_000 + SPREAD_MS).contains(at)));
@@ -281,7 +306,7 @@ mod tests {
             assert!((0..SPREAD_MS).contains(&(at - 30_000 - PROBE_MS - turn_ms)), "{n} comes back in its turn: {at}");
         }
         assert_eq!(window.n_targets_open(), 1);
-        window.returned(&probe[0].url, Some(&Outcome::Taken), 30_000);
+        window.returned(&probe[0], Some(&Outcome::Taken), 30_000);
         assert_eq!((window.ready(30_000).len(), window.n_targets_open()), (1, 0));
     }
 
@@ -291,7 +316,7 @@ mod tests {
         for id in 0..TARGETS_MAX as u64 + 100 {
             window.take(job(id, &format!("h{id}")), 0);
             for job in window.ready(0) {
-                window.returned(&job.url, Some(&failure()), 0);
+                window.returned(&job, Some(&failure()), 0);
             }
             window.release(&[DeliveryId(id)]);
             assert!(window.targets.len() <= TARGETS_MAX);
@@ -304,7 +329,7 @@ mod tests {
         }
         window.release(&[]);
         assert_eq!(window.targets.len(), 1);
-        window.returned(&slow.url, Some(&Outcome::Taken), 0);
+        window.returned(&slow, Some(&Outcome::Taken), 0);
     }
 
     #[test]
@@ -313,7 +338,7 @@ mod tests {
         let refused = Outcome::Failed { error: "x".into(), retry_after_ms: None, blame: Blame::Nobody };
         for _ in 0..20 {
             let Some(job) = window.ready(0).into_iter().next() else { break };
-            assert!(window.returned(&job.url, Some(&refused), 0).is_empty());
+            assert!(window.returned(&job, Some(&refused), 0).is_empty());
         }
         assert_eq!(window.n_targets_open(), 0);
     }

@@ -232,6 +232,11 @@ fn put_rules(out: &mut Vec<u8>, rules: &Rules) {
             put_text(out, calendar.expr().as_str());
             put_text(out, calendar.zone_name());
         }
+        Timing::Unreadable { expr, zone, .. } => {
+            out.push(2);
+            put_text(out, expr);
+            put_text(out, zone);
+        }
     }
     out.push(match rules.overlap {
         Overlap::Skip => 0,
@@ -268,7 +273,8 @@ pub(super) fn put_schedule_facts(out: &mut Vec<u8>, facts: &ScheduleFacts) {
         u8::from(facts.run.is_some())
             | u8::from(facts.task.is_some()) << 1
             | u8::from(facts.scheduled_for.is_some()) << 2
-            | u8::from(!facts.reason.is_empty()) << 3,
+            | u8::from(!facts.reason.is_empty()) << 3
+            | u8::from(facts.agent.is_some()) << 4,
     );
     if let Some(run) = facts.run {
         put_varint(out, run);
@@ -283,6 +289,9 @@ pub(super) fn put_schedule_facts(out: &mut Vec<u8>, facts: &ScheduleFacts) {
     if !facts.reason.is_empty() {
         put_text(out, &facts.reason);
     }
+    if let Some(agent) = &facts.agent {
+        put_text(out, agent);
+    }
 }
 
 impl Cut<'_> {
@@ -294,7 +303,8 @@ impl Cut<'_> {
         let scheduled_for = if flags & 4 != 0 { Some(self.varint()?) } else { None };
         let n_failed = self.u32()?;
         let reason = if flags & 8 != 0 { self.text()? } else { "".into() };
-        Some(ScheduleFacts { schedule, name, run, task, scheduled_for, n_failed, reason })
+        let agent = if flags & 16 != 0 { Some(self.name()?) } else { None };
+        Some(ScheduleFacts { schedule, name, agent, run, task, scheduled_for, n_failed, reason })
     }
 
     fn outcome(&mut self) -> Option<Outcome> {
@@ -314,7 +324,18 @@ impl Cut<'_> {
             0 => Timing::At(self.varint()?),
             // It is divided by.
             1 => Timing::Every { every_ms: self.varint().filter(|ms| *ms > 0)?, anchor: self.varint()? },
-            2 => Timing::Cron(Arc::new(Calendar::new(self.str()?, self.str()?).ok()?)),
+            2 => {
+                let (expr, zone) = (self.str()?, self.str()?);
+                match Calendar::new(expr, zone) {
+                    Ok(calendar) => Timing::Cron(Arc::new(calendar)),
+                    // One that this machine cannot read any more must not keep the others from being read.
+                    Err(error) => Timing::Unreadable {
+                        expr: expr.to_owned().into(),
+                        zone: zone.to_owned().into(),
+                        why: format!("`{expr}` in {zone} cannot be read: {error}").into(),
+                    },
+                }
+            }
             _ => return None,
         })
     }

@@ -11,7 +11,7 @@ use runyard_core::schedule::{Cause, Run, Schedule, ScheduleDue, Template};
 use runyard_core::write::{Needs, WriteSet};
 
 use super::content::{conflict, is_past};
-use crate::store::{PAGE_BYTES_MAX, Purge, Result, ScheduleFilter, SchedulePage};
+use crate::store::{PAGE_BYTES_MAX, Purge, Result, ScheduleCounts, ScheduleFilter, SchedulePage};
 
 #[derive(Default)]
 pub(super) struct Schedules {
@@ -139,6 +139,10 @@ impl Schedules {
 
     pub(super) fn named(&self, name: &str) -> Option<ScheduleId> {
         self.names.get(name).copied()
+    }
+
+    pub(super) fn counts(&self) -> ScheduleCounts {
+        ScheduleCounts { total: self.rows.len() as u64, enabled: self.dues.len() as u64 }
     }
 
     pub(super) fn list(&self, filter: &ScheduleFilter, after: Option<ScheduleId>, limit: usize) -> SchedulePage {

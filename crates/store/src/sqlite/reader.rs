@@ -24,8 +24,8 @@ use super::row::{
 use super::{load, outbox, schedules};
 use crate::codec::{MessagePlace, RowKeyRef, decode_happenings, decode_message_body, decode_row_key};
 use crate::store::{
-    DeliveryFilter, DeliveryPage, Error, Filter, IdPage, PAGE_BYTES_MAX, Page, Reader, Result, ScheduleFilter,
-    SchedulePage, SessionFilter, SessionPage, TaskDoc,
+    DeliveryFilter, DeliveryPage, Error, Filter, IdPage, PAGE_BYTES_MAX, Page, Reader, Result, ScheduleCounts,
+    ScheduleFilter, SchedulePage, SessionFilter, SessionPage, TaskDoc,
 };
 
 pub struct Readers {
@@ -222,6 +222,10 @@ impl Reader for Readers {
 
     fn schedules(&self, filter: &ScheduleFilter, after: Option<ScheduleId>, limit: usize) -> Result<SchedulePage> {
         self.with(|db| schedules::list(db, filter, after, limit, SCAN_MAX))
+    }
+
+    fn schedule_counts(&self) -> Result<ScheduleCounts> {
+        self.with(|db| schedules::counts(db))
     }
 
     fn runs(&self, schedule: ScheduleId, before: Option<u64>, limit: usize) -> Result<Vec<Run>> {

@@ -264,6 +264,7 @@ pub fn happenings_tell_of_schedules(harness: &mut dyn Harness) {
     let facts = ScheduleFacts {
         schedule: schedule_id(1),
         name: "nightly".into(),
+        agent: Some("a".into()),
         run: Some(3),
         task: Some(id(1)),
         scheduled_for: Some(77),

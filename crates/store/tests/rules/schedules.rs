@@ -6,7 +6,8 @@ use runyard_core::event::{Admit, HappeningKind, Report};
 use runyard_core::ids::{ScheduleId, TaskId};
 use runyard_core::outbox::Hook;
 use runyard_core::schedule::{
-    CatchUp, Cause, NewSchedule, Outcome, Overlap, Run, ScheduleAct, ScheduleAnswer, ScheduleRefusal, Standing, Timing,
+    CatchUp, Cause, NewSchedule, Outcome, Overlap, Run, Schedule, ScheduleAct, ScheduleAnswer, ScheduleRefusal,
+    Standing, Timing,
 };
 use runyard_core::session::Usage;
 use runyard_core::task::{Class, Phase};
@@ -25,6 +26,11 @@ fn named(name: &str, new: NewSchedule) -> NewSchedule {
 fn with(mut new: NewSchedule, change: impl FnOnce(&mut NewSchedule)) -> NewSchedule {
     change(&mut new);
     new
+}
+
+fn with_timing(mut row: Schedule, timing: Timing) -> Schedule {
+    row.rules.timing = timing;
+    row
 }
 
 fn overlapping(overlap: Overlap) -> NewSchedule {
@@ -207,8 +213,12 @@ fn a_clock_that_jumps_fires_no_moment_twice() {
     assert_eq!(minutes(&bed), [1, 2, 3]);
     bed.set_wall_clock(EPOCH_MS + HOUR);
     let last = bed.runs(ID)[3].clone();
-    assert_eq!((last.outcome, last.scheduled_for), (Outcome::Missed { n: 55 }, EPOCH_MS + 58 * MINUTE));
-    assert_eq!(minutes(&bed)[4..], [59, 60], "what is little late is not missed");
+    assert_eq!(
+        (last.outcome, last.scheduled_for),
+        (Outcome::Missed { n: 56 }, EPOCH_MS + 59 * MINUTE),
+        "a whole minute late"
+    );
+    assert_eq!(minutes(&bed)[4..], [60]);
 }
 
 // ── Overlap ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -298,9 +308,9 @@ fn a_long_catch_up_goes_over_several_ticks_and_loses_none() {
     bed.set_wall_clock(EPOCH_MS + 250 * MINUTE);
     assert_eq!(minutes(&bed), (1..=250).collect::<Vec<_>>());
     assert!(outcomes(&bed).iter().all(|outcome| *outcome == Outcome::Live));
-    // More of them than are caught up with: the latest 500, and the two that are not missed.
+    // More of them than are caught up with: the latest 500, and the one that is not missed.
     bed.set_wall_clock(EPOCH_MS + 1250 * MINUTE);
-    assert_eq!(minutes(&bed)[250..], (749..=1250).collect::<Vec<_>>());
+    assert_eq!(minutes(&bed)[250..], (750..=1250).collect::<Vec<_>>());
     assert_eq!(bed.n_happenings(HappeningKind::ScheduleMissed), 1);
 }
 
@@ -336,10 +346,7 @@ fn nothing_is_due_while_all_are_paused() {
     bed.advance_ms(5 * MINUTE);
     assert!(bed.runs(ID).is_empty());
     bed.reconfigure(|config| config.schedules_paused = false);
-    assert_eq!(
-        (minutes(&bed), outcomes(&bed)),
-        (vec![3, 4, 5], vec![Outcome::Missed { n: 3 }, Outcome::Live, Outcome::Skipped])
-    );
+    assert_eq!((minutes(&bed), outcomes(&bed)), (vec![4, 5], vec![Outcome::Missed { n: 4 }, Outcome::Live]));
 }
 
 // ── Ends ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -367,6 +374,80 @@ fn a_schedule_has_as_many_runs_as_it_may() {
     assert_eq!(minutes(&bed), [1, 2]);
     assert!(matches!(bed.schedule(ID).standing, Standing::Done { .. }));
     assert!(matches!(bed.act_on(ID, ScheduleAct::Resume), Err(ScheduleRefusal::NoFuture)));
+}
+
+#[test]
+fn a_used_up_schedule_is_enabled_only_by_an_edit_that_gives_it_more_runs() {
+    let mut bed = Bed::new();
+    let limited = |max| with(every(MINUTE), |new| new.rules.runs_max = max);
+    bed.create(ID, limited(Some(1)));
+    complete_next_run(&mut bed);
+    assert!(matches!(bed.schedule(ID).standing, Standing::Done { .. }));
+    let refused = bed.act_on(ID, ScheduleAct::Edit(Box::new(limited(Some(1)))));
+    assert_eq!(refused, Err(ScheduleRefusal::UsedUp { n_runs: 1, runs_max: 1 }));
+    assert!(matches!(bed.schedule(ID).standing, Standing::Done { .. }), "nothing of the edit is stored");
+    assert!(bed.edit(ID, limited(Some(2))).next_for.is_some());
+    complete_next_run(&mut bed);
+    assert!(bed.edit(ID, limited(None)).is_enabled());
+}
+
+/// goclaw 59, as far as a row can come to that by itself.
+#[test]
+fn one_whose_expression_cannot_be_read_any_more_is_paused_and_the_others_go_on() {
+    let mut bed = Bed::new();
+    let calendar = Calendar::new("* * * * *", "Europe/Berlin").unwrap();
+    let broken = bed.create(ID, schedule(Timing::Cron(Arc::new(calendar))));
+    bed.create(OTHER, named("other", every(MINUTE)));
+    let why = "`* * * * *` in Europe/Nowhere cannot be read";
+    bed.put_schedule(with_timing(
+        broken,
+        Timing::Unreadable { expr: "* * * * *".into(), zone: "Europe/Nowhere".into(), why: why.into() },
+    ));
+    bed.restart();
+    bed.advance_ms(MINUTE);
+    assert_eq!(bed.schedule(ID).standing, Standing::Paused { reason: why.into() });
+    assert_eq!((bed.runs(ID).len(), bed.n_happenings(HappeningKind::SchedulePaused)), (0, 1));
+    assert_eq!(bed.last_run(OTHER).outcome, Outcome::Live);
+    bed.advance_ms(HOUR);
+    assert!(bed.runs(ID).is_empty());
+    assert_eq!(bed.act_on(ID, ScheduleAct::Resume), Err(ScheduleRefusal::NoFuture));
+    assert!(bed.edit(ID, every(MINUTE)).is_enabled(), "its owner names another");
+}
+
+/// goclaw 51: what was overdue at the start does not run, and everything that is next lies ahead.
+#[test]
+fn a_restart_runs_nothing_of_what_was_missed_and_every_next_moment_lies_ahead() {
+    let mut bed = Bed::new();
+    let ids = [ScheduleId(1), ScheduleId(2), ScheduleId(3)];
+    for (n, id) in ids.into_iter().enumerate() {
+        let anchor = EPOCH_MS + MINUTE * (n as u64 + 1);
+        bed.create(id, named(&format!("s{n}"), schedule(Timing::Every { every_ms: 5 * MINUTE, anchor })));
+    }
+    bed.restart();
+    // Ten, twenty and thirty minutes after the first moments of the three.
+    bed.set_wall_clock(EPOCH_MS + 34 * MINUTE + 30 * SECOND);
+    for id in ids {
+        assert!(bed.runs(id).iter().all(|run| run.task.is_none()), "{:?}", bed.runs(id));
+        assert!(matches!(bed.last_run(id).outcome, Outcome::Missed { .. }));
+        assert!(bed.schedule(id).next_for.unwrap() > bed.wall_ms());
+    }
+}
+
+#[test]
+fn a_subscription_with_agents_is_told_of_their_schedules() {
+    let hook = |name: &str, agent: &str, lanes: &[&str]| Hook {
+        name: name.into(),
+        events: HappeningKind::ScheduleFired.bit(),
+        agents: vec![agent.into()],
+        lanes: lanes.iter().map(|lane| (*lane).into()).collect(),
+        kinds: Vec::new(),
+    };
+    let hooks = vec![hook("own", "a", &[]), hook("others", "b", &[]), hook("lane", "a", &["main"])];
+    let mut bed = Bed::new().config(|config| config.hooks = hooks);
+    bed.create(ID, every(MINUTE));
+    bed.advance_ms(MINUTE);
+    let told: Vec<String> = bed.outbox().iter().map(|told| told.hook.as_ref().unwrap().to_string()).collect();
+    assert_eq!(told, ["own"]);
 }
 
 #[test]

@@ -7,8 +7,9 @@ use runyard_core::schedule::{
     Standing, Template, Timing,
 };
 use runyard_core::session::Settings;
+use runyard_core::write::{ScheduleRow, WriteSet};
 use runyard_store::memory::FailCommit;
-use runyard_store::store::Reader;
+use runyard_store::store::{Reader, Store};
 
 use super::new::task;
 use super::{Bed, New, blob};
@@ -72,6 +73,15 @@ impl Bed {
             }
             other => panic!("it is answered with its row, not {other:?}"),
         }
+    }
+
+    /// Puts a row into the store as it is, past the core.
+    pub fn put_schedule(&mut self, schedule: Schedule) {
+        // It takes the store over, as a restart does.
+        let meta = self.store.load(1).expect("memory loads").meta;
+        let row = ScheduleRow { schedule, body: None };
+        let writes = WriteSet { meta, schedules_put: vec![row], ..WriteSet::default() };
+        self.store.commit(&writes).expect("memory commits");
     }
 
     pub fn run_now(&mut self, id: ScheduleId) -> Run {
