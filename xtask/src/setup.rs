@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 /// (program that shows the package is there, Debian package)
-const NEEDS: [(&str, &str); 8] = [
+const NEEDS: [(&str, &str); 11] = [
     ("cc", "gcc"),
     ("ar", "binutils"),
     ("curl", "curl"),
@@ -12,6 +12,10 @@ const NEEDS: [(&str, &str); 8] = [
     ("ip", "iproute2"),
     ("node", "nodejs"),
     ("npm", "npm"),
+    // An engine for the tests of containers, which start it themselves, and what their image is made of.
+    ("dockerd", "docker.io"),
+    ("docker", "docker.io"),
+    ("busybox", "busybox-static"),
 ];
 
 pub fn prepare() -> Result<(), String> {

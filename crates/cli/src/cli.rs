@@ -6,7 +6,8 @@ use crate::bench;
 use crate::client::Client;
 use crate::command::{
     agents, artifacts, audit, backup, batch, cancel, config, cron, demo, drain, heartbeat, input, key, lanes, list,
-    logs, retry, secret, serve, session, show, stats, submit, supervise, tick, upload, wait, watch, webhook, why,
+    logs, retry, secret, serve, session, show, stats, submit, supervise, tick, top, upload, wait, watch, webhook, why,
+    worker, workers,
 };
 use crate::error::Result;
 use crate::exit::{self, Exit};
@@ -42,6 +43,8 @@ impl Shared {
 enum Command {
     /// Start the server
     Serve(serve::Args),
+    /// Run tasks of a server on this machine
+    Worker(Box<worker::Args>),
     /// Do one pass of the scheduler, for cron: where no server runs
     Tick(tick::Args),
     /// Run one attempt of a process task; the server starts it
@@ -81,10 +84,14 @@ enum Command {
     Why(why::Args),
     /// Show counts, waits and limits
     Stats,
+    /// Watch agents, lanes, workers and running tasks as a picture
+    Top(top::Args),
     /// List agents, or change one
     Agents(agents::Args),
     /// List lanes, or change one
     Lanes(lanes::Args),
+    /// List workers, show, drain or remove one
+    Workers(workers::Args),
     /// List sessions, set one, stop what it does
     Session(session::Args),
     /// List webhook deliveries, send one again, show the signing secret
@@ -120,6 +127,7 @@ impl Cli {
         let shared = &self.shared;
         match self.command {
             Command::Serve(args) => serve::run(shared, args).await,
+            Command::Worker(args) => worker::run(shared, *args).await,
             Command::Tick(args) => tick::run(shared, args).await,
             Command::Supervise(_) => unreachable!("it has been taken before"),
             Command::Demo(args) => demo::run(shared, args).await,
@@ -139,8 +147,10 @@ impl Cli {
             Command::Retry(args) => retry::run(shared, args).await,
             Command::Why(args) => why::run(shared, args).await,
             Command::Stats => stats::run(shared).await,
+            Command::Top(args) => top::run(shared, args).await,
             Command::Agents(args) => agents::run(shared, args).await,
             Command::Lanes(args) => lanes::run(shared, args).await,
+            Command::Workers(args) => workers::run(shared, args).await,
             Command::Session(args) => session::run(shared, args).await,
             Command::Webhook(args) => webhook::run(shared, args).await,
             Command::Drain(args) => drain::run(shared, args).await,

@@ -12,7 +12,7 @@ use runyard_wire::{
     ExplainView, HeartbeatRequest, Id, InputAnswer, InputRequest, KeyCreated, KeyRequest, KeyView, LanePut, LaneView,
     ListPage, MessageView, PauseRequest, Problem, RunView, ScheduleRequest, ScheduleView, SecretPut, SecretView,
     SessionSettings, SessionStopAllAnswer, SessionStopAnswer, SessionView, StatsView, StepView, TaskRequest, TaskView,
-    UploadView, WebhookSecrets,
+    UploadView, WebhookSecrets, WorkerPage, WorkerView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -46,6 +46,11 @@ impl<T: DeserializeOwned> Answer<T> {
 }
 
 impl<T> Answer<T> {
+    /// The same text, to be read as another type.
+    pub fn cast<U>(self) -> Answer<U> {
+        Answer { text: self.text, url: self.url, kind: PhantomData }
+    }
+
     /// Reads only the part of the answer that `U` asks for.
     pub fn read_as<U: DeserializeOwned>(&self) -> Result<U> {
         serde_json::from_str(&self.text)
@@ -162,6 +167,27 @@ impl Client {
 
     pub async fn lane_put(&self, name: &str, put: &LanePut) -> Result<Answer<LaneView>> {
         self.send(Method::PUT, &["v1", "lanes", name], &[], Some(put)).await
+    }
+
+    pub async fn worker_list(&self, query: &[(&str, String)]) -> Result<Answer<WorkerPage>> {
+        self.get(&["v1", "workers"], query).await
+    }
+
+    pub async fn worker(&self, id: Id) -> Result<Answer<WorkerView>> {
+        self.get(&["v1", "workers", &id.to_string()], &[]).await
+    }
+
+    pub async fn worker_drain(&self, id: Id) -> Result<Answer<WorkerView>> {
+        self.send::<_, ()>(Method::POST, &["v1", "workers", &id.to_string(), "drain"], &[], None).await
+    }
+
+    pub async fn worker_resume(&self, id: Id) -> Result<Answer<WorkerView>> {
+        self.send::<_, ()>(Method::POST, &["v1", "workers", &id.to_string(), "resume"], &[], None).await
+    }
+
+    pub async fn worker_remove(&self, id: Id) -> Result<()> {
+        let url = self.url(&["v1", "workers", &id.to_string()], &[]);
+        self.respond(&url, self.http.delete(url.clone()).timeout(ANSWER_TIMEOUT)).await.map(drop)
     }
 
     pub async fn session_list(&self, query: &[(&str, String)]) -> Result<Answer<ListPage<SessionView>>> {

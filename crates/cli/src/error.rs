@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use runyard_server::tick;
 use runyard_wire::Problem;
+use runyard_worker::remote;
 
 use crate::exit::Exit;
 
@@ -14,6 +15,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     #[error("{0}")]
     Usage(String),
+    #[error("{0}")]
+    Absent(String),
     #[error("cannot {doing} {}: {source}", path.display())]
     File { doing: &'static str, path: PathBuf, source: std::io::Error },
     #[error("{}", refusal(.0))]
@@ -28,6 +31,8 @@ pub enum Error {
     Server(#[from] runyard_server::Error),
     #[error("{}", chain(.0))]
     Tick(#[from] tick::Error),
+    #[error("{}", chain(.0))]
+    Worker(#[from] remote::Error),
     #[error("timed out after {waited}; {what}")]
     TimedOut { waited: String, what: String },
     #[error("the benchmark failed: {0}")]
@@ -44,6 +49,7 @@ impl Error {
     pub fn exit(&self) -> Exit {
         match self {
             Error::Usage(_) | Error::File { .. } | Error::Output(_) => Exit::Usage,
+            Error::Absent(_) => Exit::NotFound,
             Error::Refused(problem) => match problem.status {
                 404 => Exit::NotFound,
                 500.. => Exit::Unavailable,
@@ -58,6 +64,9 @@ impl Error {
                 Exit::Unavailable
             }
             Error::TimedOut { .. } => Exit::TimedOut,
+            Error::Worker(remote::Error::Refused(_) | remote::Error::Removed { .. }) => Exit::Refused,
+            Error::Worker(remote::Error::Worker(_)) => Exit::Failed,
+            Error::Worker(_) => Exit::Usage,
         }
     }
 

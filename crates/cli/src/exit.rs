@@ -14,6 +14,7 @@ Exit codes:
     4  the server refused the request, or the task was rejected
     5  the server cannot be reached, or failed
     6  there is no such task, batch, session, schedule, key, …
+    7  another process is this worker now
   124  timed out while waiting
 
 Environment:
@@ -32,6 +33,7 @@ pub enum Exit {
     Refused = 4,
     Unavailable = 5,
     NotFound = 6,
+    Fenced = 7,
     TimedOut = 124,
 }
 

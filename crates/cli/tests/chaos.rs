@@ -57,6 +57,8 @@ graceMs = 300
 
 [scheduling]
 maxLost = 1000
+
+[workers]
 assignTimeoutMs = 5000
 
 [sessions]

@@ -36,6 +36,10 @@ pub struct Config {
     pub assign_timeout_ms: u64,
     pub worker_offline_ms: u64,
     pub worker_cooldown_ms: u64,
+    /// A worker that has been away for so long is forgotten.
+    pub worker_forget_ms: u64,
+    pub workers_max: u32,
+    pub placement: PlacementConfig,
     /// Rejections recorded for one agent in an hour.
     pub rejections_per_hour_max: u32,
     /// Finished tasks stay readable so long.
@@ -74,6 +78,37 @@ pub struct GateConfig {
     pub burst: u32,
 }
 
+/// How workers are compared. Weights in thousandths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlacementConfig {
+    pub packing: Packing,
+    pub cpu_usage_weight: u32,
+    pub reserved_cpu_weight: u32,
+    pub reserved_ram_weight: u32,
+    /// A busier machine gets nothing that needs its processor or memory; thousandths of a percent.
+    pub cpu_usage_milli_max: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Packing {
+    /// The least loaded worker.
+    Spread,
+    /// The most loaded one that has room.
+    Binpack,
+}
+
+impl Default for PlacementConfig {
+    fn default() -> Self {
+        PlacementConfig {
+            packing: Packing::Spread,
+            cpu_usage_weight: 600,
+            reserved_cpu_weight: 300,
+            reserved_ram_weight: 100,
+            cpu_usage_milli_max: 90_000,
+        }
+    }
+}
+
 /// The lane that a task of an unknown lane runs in.
 pub const LANE_MAIN: &str = "main";
 
@@ -103,6 +138,9 @@ impl Default for Config {
             assign_timeout_ms: 15_000,
             worker_offline_ms: 30_000,
             worker_cooldown_ms: 30_000,
+            worker_forget_ms: 7 * 24 * 3_600_000,
+            workers_max: 20_000,
+            placement: PlacementConfig::default(),
             rejections_per_hour_max: 1000,
             retention_ms: 30 * 24 * 3_600_000,
             hooks: Vec::new(),

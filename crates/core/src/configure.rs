@@ -34,6 +34,9 @@ impl Core {
             self.arm_rate(now, ix);
             self.wake_keepers(ix);
         }
+        if old.placement != self.config.placement {
+            self.fleet.set_rules(self.config.placement);
+        }
         // A flow with a worker kept for it gets another look: it may be held back by something else now.
         self.room_changed();
         for ix in self.agents.indices() {

@@ -30,6 +30,7 @@ use crate::session::{Message, Session, SessionId};
 use crate::slab::{AgentIx, FlowIx, GateIx, Slab};
 use crate::task::{Phase, Task};
 use crate::window::{DueWindow, Window};
+use crate::worker::WorkerAct;
 use crate::write::{CountDelta, Edge, Meta, Needs, Rows, SessionDrop};
 
 pub struct Core {
@@ -115,6 +116,8 @@ pub(crate) struct Tick {
     pub runs_added: Vec<Run>,
     pub runs_put: Vec<Run>,
     pub schedules_removed: Vec<ScheduleId>,
+    pub workers_dirty: BTreeSet<WorkerId>,
+    pub workers_removed: Vec<WorkerId>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,6 +144,8 @@ pub(crate) struct Entry {
     pub stall: Option<SteadyMs>,
     /// How long it was queued before its latest start.
     pub waited_ms: SteadyMs,
+    /// Where it counts among those that are spread.
+    pub spread_at: Option<Name>,
     /// The slots it holds; fixed at the start, so that a reload in between changes nothing about their release.
     pub gates: Arc<[GateIx]>,
 }
@@ -167,6 +172,8 @@ pub(crate) struct Flow {
     pub keeps: VecDeque<Vec<GateIx>>,
     /// Since when it is parked for want of a worker with room.
     pub worker_since: Option<SteadyMs>,
+    /// Its held tasks by the value of the label that they are to be spread by.
+    pub beside: BTreeMap<Name, u32>,
     pub idle: bool,
 }
 
@@ -283,11 +290,14 @@ impl Core {
             }
             Event::Session { ticket, key, act } => self.on_session(now, ticket, key, act, out),
             Event::WorkerJoined { worker, held } => self.on_worker_joined(now, worker, &held, out),
-            Event::WorkerSeen { worker } => self.on_worker_seen(now, worker),
+            Event::WorkerSeen { worker, vitals } => self.on_worker_seen(now, worker, vitals),
             Event::WorkerGone { worker, reason } => self.on_worker_gone(now, worker, &reason, out),
             Event::Report { worker, task, attempt, token, report } => {
                 self.on_report(now, worker, task, attempt, token, report, out);
             }
+            Event::Worker { ticket, worker, act } => self.on_worker(now, ticket, worker, act, out),
+            Event::Workers { ticket, only } => answer(out, ticket, Answer::Workers(self.worker_views(now, only))),
+            Event::Demand { ticket } => answer(out, ticket, Answer::Demand(Box::new(self.demand(now)))),
             Event::Configure { ticket, config } => self.on_configure(now, ticket, config, out),
             Event::Remember { ticket, name, value } => {
                 self.tick.settings.push((name, value));
@@ -323,6 +333,13 @@ impl Core {
             Event::Session { key, .. } => self.need_session(key, needs),
             Event::Schedule { id, act, .. } => self.need_schedule(*id, act, needs),
             Event::Report { report: Report::InputTaken { message }, .. } => self.need_tasks(&[*message], needs),
+            Event::Worker { act: WorkerAct::Sync(sync), .. } => {
+                for (_, report) in &sync.reports {
+                    if let Report::InputTaken { message } = report {
+                        self.need_tasks(&[*message], needs);
+                    }
+                }
+            }
             Event::Cancel { task, .. }
             | Event::Change { task, .. }
             | Event::Heartbeat { task, .. }
@@ -516,11 +533,12 @@ impl Core {
         self.held().filter(|task| !self.is_kept(task)).count()
     }
 
-    /// Does this held task go on when the server stops? A worker that has not come back has said nothing of the kind.
+    /// Does this held task go on when the server stops? On other machines everything does; of the server's own worker, what
+    /// it keeps. One that has not come back has said nothing of the kind.
     pub(crate) fn is_kept(&self, task: &Task) -> bool {
         let worker = task.state.lease().and_then(|lease| self.fleet.workers.get(&lease.worker));
         let kind = &self.flows[self.flow_of(task)].key.shape.kind;
-        worker.is_some_and(|worker| worker.spec.keeps.contains(kind))
+        worker.is_some_and(|worker| worker.registered.is_some() || worker.spec.keeps.contains(kind))
             && !self.has_bug(crate::planted::Bug::KeptIsStopped)
     }
 
@@ -603,6 +621,7 @@ impl Entry {
             timer: None,
             stall: None,
             waited_ms: 0,
+            spread_at: None,
             gates: Arc::default(),
         }
     }

@@ -3,8 +3,9 @@
 
 use crate::core::{Core, Stand, Timer};
 use crate::event::{Command, HappeningKind, Start};
+use crate::fleet::Wanted;
 use crate::gate::GateKey;
-use crate::ids::TaskId;
+use crate::ids::{TaskId, WorkerId};
 use crate::lifecycle::Why;
 use crate::line::Candidate;
 use crate::now::{Now, SteadyMs};
@@ -24,6 +25,7 @@ impl Core {
     pub(crate) fn dispatch(&mut self, now: Now, out: &mut Vec<Command>) {
         self.unfinished = false;
         self.send_inputs(out);
+        self.plant_in_fleet();
         self.look_for_room();
         let mut n_starts = 0;
         for _ in 0..LOOKS_PER_DISPATCH {
@@ -39,6 +41,18 @@ impl Core {
             n_starts += usize::from(self.try_flow(now, flow, Turn::Aged, out));
         }
         self.unfinished = self.has_candidates();
+    }
+
+    fn plant_in_fleet(&mut self) {
+        let mut rules = self.config.placement;
+        if self.has_bug(Bug::GuardIgnored) {
+            rules.cpu_usage_milli_max = u32::MAX;
+        } else if self.has_bug(Bug::ScoreIgnored) {
+            (rules.cpu_usage_weight, rules.reserved_cpu_weight, rules.reserved_ram_weight) = (0, 0, 0);
+        }
+        if rules != *self.fleet.rules() {
+            self.fleet.set_rules(rules);
+        }
     }
 
     /// The best over the ready flows and those parked at gates that are open.
@@ -112,22 +126,38 @@ impl Core {
             self.stop_waiting(now, task);
             return false;
         }
-        if let Some(gate) = self.closed_gate(now, ix) {
-            self.park(now, ix, gate);
-            if self.tier_of(ix) == Tier::Critical {
-                self.preempt(now, ix, out);
+        let worker = match self.way_to_a_worker(now, ix, task) {
+            Ok(worker) => worker,
+            Err(gate) => {
+                self.park(now, ix, gate);
+                if self.tier_of(ix) == Tier::Critical {
+                    self.preempt(now, ix, out);
+                }
+                return false;
             }
-            return false;
-        }
-        let shape = &self.flows[ix].key.shape;
-        let failed_on = self.entry(task).task.worker.filter(|_| self.entry(task).task.retries_used > 0);
-        let worker = self.fleet.place(now.steady_ms, shape, ix, failed_on);
-        let worker = worker.expect("the worker gate is open only when a worker has room");
+        };
         if turn == Turn::Aged {
             self.n_starts_at_aged = self.n_starts;
         }
         self.start(now, ix, task, worker, out);
         true
+    }
+
+    /// Where the task goes, or the gate that is closed to it. The worker gate is the last on every way, and open when a
+    /// place is found: both are one look.
+    fn way_to_a_worker(&self, now: Now, ix: FlowIx, task: TaskId) -> Result<WorkerId, GateIx> {
+        let flow = &self.flows[ix];
+        let (&last, before) = flow.gates.split_last().expect("the worker gate is the last on every way");
+        if let Some(&closed) = before.iter().find(|&&gate| !self.is_open_for(now, gate, ix)) {
+            return Err(closed);
+        }
+        let wanted = Wanted {
+            shape: self.gates[last].wanted_shape(),
+            flow: Some(ix),
+            avoid: if self.has_bug(Bug::FailedPlaceForgotten) { &[] } else { &self.entry(task).task.failed_on },
+            beside: Some(&flow.beside),
+        };
+        self.fleet.place(now.steady_ms, wanted).ok_or(last)
     }
 
     /// The first gate on the flow's way that is closed to it.
@@ -138,7 +168,7 @@ impl Core {
     pub(crate) fn is_open_for(&self, now: Now, gate: GateIx, ix: FlowIx) -> bool {
         match &self.gates[gate].key {
             // Room is asked again with the flow in hand: a worker may be kept for it.
-            GateKey::Worker(shape) => self.fleet.has_room(now.steady_ms, shape, Some(ix)),
+            GateKey::Worker(_) => self.fleet.has_room(now.steady_ms, self.gates[gate].wanted_shape(), Some(ix)),
             _ => self.gates[gate].is_open_for(ix, now.steady_ms),
         }
     }
@@ -158,7 +188,7 @@ impl Core {
         }
     }
 
-    fn start(&mut self, now: Now, ix: FlowIx, id: TaskId, worker: crate::ids::WorkerId, out: &mut Vec<Command>) {
+    fn start(&mut self, now: Now, ix: FlowIx, id: TaskId, worker: WorkerId, out: &mut Vec<Command>) {
         let State::Queued { since_ms } = self.entry(id).task.state else {
             unreachable!("only queued tasks are in a queue")
         };
@@ -244,20 +274,17 @@ impl Core {
     pub(crate) fn reserve_worker(&mut self, now: Now, ix: FlowIx) {
         let flow = &self.flows[ix];
         let waited = flow.worker_since.is_some_and(|since| since + RESERVE_AFTER_MS <= now.steady_ms);
-        let has_one = self.fleet.workers.values().any(|worker| worker.kept_for == Some(ix));
-        if !waited || has_one {
+        if !waited || self.fleet.has_kept(ix) {
             return;
         }
-        let shape = flow.key.shape.clone();
-        let free = self
-            .fleet
-            .workers
-            .values_mut()
-            .filter(|worker| worker.kept_for.is_none() && worker.unfit_ever(&shape).is_none())
+        let shape = &flow.key.shape;
+        let workers = self.fleet.workers.values();
+        let free = workers
+            .filter(|worker| worker.kept_for.is_none() && worker.unfit_ever(shape).is_none())
             .max_by_key(|worker| worker.spec.capacity.cpu_milli.saturating_sub(worker.reserved.cpu_milli));
-        match free {
+        match free.map(|worker| worker.spec.id) {
             Some(worker) => {
-                worker.kept_for = Some(ix);
+                self.fleet.keep(worker, ix);
                 self.room_changed();
             }
             // Every worker that would do is kept for another: it asks again.

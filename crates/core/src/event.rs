@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::config::Config;
 use crate::explain::Explanation;
-use crate::flow::{FlowKey, Resources};
+use crate::flow::FlowKey;
 use crate::ids::{BatchId, FlowId, ScheduleId, TaskId, Ticket, Token, WorkerId};
 use crate::name::{Blob, Name};
 use crate::now::{Clock, SteadyMs, WallMs};
@@ -14,6 +14,9 @@ use crate::schedule::{Origin, Run, ScheduleAct, ScheduleAnswer, ScheduleDue, Sch
 use crate::session::{Context, Mode, Session, SessionId, Settings, Usage};
 use crate::task::{Class, Phase, Policy, Stop, Task, Text, Tier};
 use crate::turned_away::TurnedAway;
+use crate::worker::{Demand, Vitals, WorkerAct, WorkerAnswer, WorkerRefusal, WorkerView};
+
+pub use crate::worker::WorkerSpec;
 
 /// Rows an event names are put into the core with `Core::load_rows` before the event is handled.
 #[derive(Clone, Debug)]
@@ -53,6 +56,7 @@ pub enum Event {
     /// Every few seconds from each worker: it is alive, and so are its leases.
     WorkerSeen {
         worker: WorkerId,
+        vitals: Vitals,
     },
     WorkerGone {
         worker: WorkerId,
@@ -64,6 +68,21 @@ pub enum Event {
         attempt: u32,
         token: Token,
         report: Report,
+    },
+    /// What a worker on another machine says, and what is asked of any.
+    Worker {
+        ticket: Ticket,
+        worker: WorkerId,
+        act: WorkerAct,
+    },
+    /// One worker, or all of them.
+    Workers {
+        ticket: Ticket,
+        only: Option<WorkerId>,
+    },
+    /// Which work finds no worker, and which workers no work?
+    Demand {
+        ticket: Ticket,
     },
     /// Limits replaced as a whole. What they were merged from, if it must survive, comes as a `Remember` in the same tick.
     Configure {
@@ -259,21 +278,6 @@ pub struct Change {
     pub run_at: Option<WallMs>,
 }
 
-#[derive(Clone, Debug)]
-pub struct WorkerSpec {
-    pub id: WorkerId,
-    pub name: Name,
-    /// Kinds it runs.
-    pub kinds: Vec<Name>,
-    /// Those of them that go on when the server stops, and are presented again by the next one.
-    pub keeps: Vec<Name>,
-    pub capacity: Resources,
-    pub parallel_max: Option<u32>,
-    pub labels: Vec<(Name, Name)>,
-    /// The server's own: no CPU guard, never cooled.
-    pub embedded: bool,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Held {
     pub task: TaskId,
@@ -449,6 +453,10 @@ pub enum Answer {
     Explained(Option<Box<Explanation>>),
     Session(SessionAnswer),
     Schedule(Result<ScheduleAnswer, ScheduleRefusal>),
+    Worker(Result<WorkerAnswer, WorkerRefusal>),
+    /// By id.
+    Workers(Vec<WorkerView>),
+    Demand(Box<Demand>),
     Done,
 }
 
@@ -588,10 +596,15 @@ pub enum HappeningKind {
     ScheduleMissed = 26,
     ScheduleFailing = 27,
     ScheduleRecovered = 28,
+    WorkerRegistered = 29,
+    WorkerCooled = 30,
+    WorkerDraining = 31,
+    WorkerResumed = 32,
+    WorkerRemoved = 33,
 }
 
 impl HappeningKind {
-    pub const ALL: [HappeningKind; 29] = [
+    pub const ALL: [HappeningKind; 34] = [
         HappeningKind::TaskCreated,
         HappeningKind::TaskQueued,
         HappeningKind::TaskStarted,
@@ -621,6 +634,11 @@ impl HappeningKind {
         HappeningKind::ScheduleMissed,
         HappeningKind::ScheduleFailing,
         HappeningKind::ScheduleRecovered,
+        HappeningKind::WorkerRegistered,
+        HappeningKind::WorkerCooled,
+        HappeningKind::WorkerDraining,
+        HappeningKind::WorkerResumed,
+        HappeningKind::WorkerRemoved,
     ];
 
     /// The name users see in the event stream.
@@ -655,6 +673,11 @@ impl HappeningKind {
             HappeningKind::ScheduleMissed => "schedule.missed",
             HappeningKind::ScheduleFailing => "schedule.failing",
             HappeningKind::ScheduleRecovered => "schedule.recovered",
+            HappeningKind::WorkerRegistered => "worker.registered",
+            HappeningKind::WorkerCooled => "worker.cooled",
+            HappeningKind::WorkerDraining => "worker.draining",
+            HappeningKind::WorkerResumed => "worker.resumed",
+            HappeningKind::WorkerRemoved => "worker.removed",
         }
     }
 
@@ -691,7 +714,12 @@ pub struct Happening {
 pub enum Subject {
     Task(TaskFacts),
     Batch(Box<Batch>),
-    Worker { worker: WorkerId, name: Name },
+    Worker {
+        worker: WorkerId,
+        name: Name,
+        /// Why; empty when there is nothing to add.
+        reason: Text,
+    },
     Session(Box<Session>),
     Schedule(Box<ScheduleFacts>),
     Config,

@@ -201,7 +201,7 @@ impl Core {
         }
         let mut groups: BTreeMap<&'static str, u32> = BTreeMap::new();
         for worker in self.fleet.workers.values() {
-            if let Some(unfit) = worker.unfit(now.steady_ms, shape, Some(flow)) {
+            if let Some(unfit) = worker.unfit(now.steady_ms, shape, Some(flow), self.fleet.rules()) {
                 *groups.entry(unfit.as_str()).or_default() += 1;
             }
         }

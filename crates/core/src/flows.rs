@@ -47,6 +47,7 @@ impl Core {
             n_keeps: 0,
             keeps: Default::default(),
             worker_since: None,
+            beside: Default::default(),
             idle: false,
         };
         let ix = self.flows.insert(flow);
@@ -144,6 +145,7 @@ impl Core {
         }
         self.open.remove(&ix);
         let gate = self.gates.remove(ix);
+        gate.shape.into_iter().for_each(|shape| self.fleet.unmention(shape));
         if let (GateKey::Named(name), Some(rate)) = (&gate.key, &gate.rate) {
             self.rates.insert(name.clone(), rate.state());
         }
@@ -154,7 +156,11 @@ impl Core {
         if let Some(&ix) = self.gate_by_key.get(&key) {
             return ix;
         }
-        let ix = self.gates.insert(Gate::new(key.clone()));
+        let shape = match &key {
+            GateKey::Worker(shape) => Some(self.fleet.mention(shape)),
+            _ => None,
+        };
+        let ix = self.gates.insert(Gate { shape, ..Gate::new(key.clone()) });
         self.gate_by_key.insert(key, ix);
         self.gate_configure(ix);
         ix
@@ -529,19 +535,14 @@ impl Core {
 
     /// Workers kept for this flow are free for everyone again.
     pub(crate) fn unreserve(&mut self, ix: FlowIx) {
-        let mut any = false;
-        for worker in self.fleet.workers.values_mut() {
-            any |= worker.kept_for == Some(ix);
-            worker.kept_for = worker.kept_for.filter(|&flow| flow != ix);
-        }
-        if any {
+        if self.fleet.unkeep(ix) {
             self.room_changed();
         }
     }
 
     /// A task of this flow came to the worker or left it. One that reserves nothing leaves everyone's room as it was.
     pub(crate) fn room_used(&mut self, worker: WorkerId, flow: FlowIx) {
-        let counts_heads = self.fleet.workers.get(&worker).is_some_and(|worker| worker.spec.parallel_max.is_some());
+        let counts_heads = self.fleet.workers.get(&worker).is_some_and(|worker| worker.heads_max().is_some());
         if counts_heads || !is_nothing(&self.flows[flow].key.shape.resources) {
             self.room_changed();
         }
@@ -562,14 +563,15 @@ impl Core {
         let first = self.gate_by_key.range(GateKey::Named(Name::new("\u{10FFFF}"))..);
         let gates: Vec<GateIx> = first.map(|(_, &ix)| ix).filter(|&ix| !self.gates[ix].line.is_empty()).collect();
         for ix in gates {
-            let GateKey::Worker(shape) = &self.gates[ix].key else { continue };
-            self.gates[ix].has_room = self.fleet.has_room(now_ms, shape, None);
+            self.gates[ix].has_room = self.fleet.has_room(now_ms, self.gates[ix].wanted_shape(), None);
             self.gate_changed(ix);
         }
-        let kept: Vec<FlowIx> = self.fleet.workers.values().filter_map(|worker| worker.kept_for).collect();
-        for ix in kept {
+        for ix in self.fleet.keepers() {
             if matches!(self.flows[ix].stand, Stand::Parked(_)) {
+                // Another look ends no wait: it is still the same one if there is no room.
+                let since = self.flows[ix].worker_since;
                 self.stand(ix, Stand::Ready);
+                self.flows[ix].worker_since = since;
             }
         }
     }

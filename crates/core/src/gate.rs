@@ -9,7 +9,7 @@ use crate::ids::TaskId;
 use crate::line::Line;
 use crate::name::Name;
 use crate::now::SteadyMs;
-use crate::slab::FlowIx;
+use crate::slab::{FlowIx, ShapeIx};
 use crate::task::Tier;
 
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -50,6 +50,8 @@ pub(crate) struct Gate {
     pub line: Line,
     /// Flows that pass this gate at all; a gate nobody passes is dropped.
     pub n_flows: u32,
+    /// How the fleet knows the shape of a worker gate.
+    pub shape: Option<ShapeIx>,
 }
 
 impl Gate {
@@ -65,7 +67,13 @@ impl Gate {
             kept: BTreeMap::new(),
             line: Line::default(),
             n_flows: 0,
+            shape: None,
         }
+    }
+
+    /// What a worker gate asks the fleet for.
+    pub fn wanted_shape(&self) -> ShapeIx {
+        self.shape.expect("a worker gate's shape is known to the fleet")
     }
 
     pub fn n_used(&self) -> u32 {

@@ -15,6 +15,7 @@ pub mod outbox;
 pub mod schedule;
 pub mod session;
 pub mod task;
+pub mod worker;
 pub mod write;
 
 mod configure;
@@ -24,7 +25,9 @@ mod flows;
 mod gate;
 mod lifecycle;
 mod line;
+mod placement;
 mod preempt;
+mod ranking;
 mod recover;
 mod report;
 mod roll;
@@ -34,6 +37,7 @@ mod submit;
 mod turned_away;
 mod wake;
 mod window;
+mod workers;
 
 pub mod hash;
 pub mod ids;

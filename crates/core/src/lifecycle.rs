@@ -12,9 +12,11 @@ use std::cmp::Reverse;
 use crate::core::{Core, Timer};
 use crate::event::{Due, HappeningKind, ParentEnd, Release, Subject, TaskFacts};
 use crate::gate::{GateKey, Holder};
-use crate::ids::TaskId;
+use crate::ids::{TaskId, WorkerId};
 use crate::line::Standing;
+use crate::name::Name;
 use crate::now::{Clock, Now};
+use crate::placement::label;
 use crate::planted::Bug;
 use crate::schedule::Origin;
 use crate::slab::{AgentIx, FlowIx};
@@ -226,6 +228,7 @@ impl Core {
         self.entry_mut(id).gates = gates;
         let resources = self.flows[flow].key.shape.resources.clone();
         self.fleet.reserve(lease.worker, id, &resources);
+        self.count_beside(id, flow, lease.worker);
         self.agent_restands(self.flows[flow].agent, |_| {});
     }
 
@@ -242,7 +245,8 @@ impl Core {
         }
         self.clear_timers(id);
         let resources = self.flows[flow].key.shape.resources.clone();
-        self.fleet.release(lease.worker, id, &resources);
+        self.fleet.release(now.steady_ms, lease.worker, id, &resources);
+        self.uncount_beside(id, flow);
         let used_ms = now.steady_ms.saturating_sub(lease.since_ms);
         let agent = self.flows[flow].agent;
         self.agent_restands(agent, |standing| standing.service_ms += used_ms);
@@ -255,6 +259,24 @@ impl Core {
             self.gate_drop_if_unused(gate);
         }
         self.room_used(lease.worker, flow);
+    }
+
+    /// For a shape that is spread over the values of a label.
+    fn count_beside(&mut self, id: TaskId, flow: FlowIx, worker: WorkerId) {
+        let Some(key) = &self.flows[flow].key.shape.place.spread_by else { return };
+        let value = Name::new(label(&self.fleet.workers[&worker].spec.labels, key));
+        *self.flows[flow].beside.entry(value.clone()).or_default() += 1;
+        self.entry_mut(id).spread_at = Some(value);
+    }
+
+    fn uncount_beside(&mut self, id: TaskId, flow: FlowIx) {
+        let Some(value) = self.entry_mut(id).spread_at.take() else { return };
+        let beside = &mut self.flows[flow].beside;
+        let n = beside.get_mut(&value).expect("what is spread is counted");
+        *n -= 1;
+        if *n == 0 {
+            beside.remove(&value);
+        }
     }
 
     pub(crate) fn holder(&self, id: TaskId, flow: FlowIx, lease: Lease) -> Holder {

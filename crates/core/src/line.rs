@@ -115,6 +115,10 @@ impl Line {
         })
     }
 
+    pub fn flows(&self) -> impl Iterator<Item = FlowIx> + '_ {
+        self.flows.values().flatten().map(|(_, flow)| *flow)
+    }
+
     /// Longest wait first.
     pub fn ages(&self) -> impl Iterator<Item = (SteadyMs, FlowIx)> + '_ {
         self.ages.iter().copied()

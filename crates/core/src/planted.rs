@@ -92,10 +92,26 @@ pub enum Bug {
     EditRefires,
     /// The end of a task does not reach its run.
     RunNotClosed,
+    /// A process that another one replaced is heard all the same.
+    FenceIgnored,
+    /// What a busy machine reports of its processor keeps nothing away from it.
+    GuardIgnored,
+    /// Nor what it reports of its memory.
+    FreeMemoryIgnored,
+    /// A draining worker is given more.
+    DrainForgotten,
+    /// A worker runs more at once than it said.
+    ParallelIgnored,
+    /// A retry goes back to where it failed, though somebody else has room.
+    FailedPlaceForgotten,
+    /// Any worker with room is as good as any other.
+    ScoreIgnored,
+    /// Who registered is unknown after a restart.
+    RegistrationNotKept,
 }
 
 impl Bug {
-    pub const ALL: [Bug; 43] = [
+    pub const ALL: [Bug; 51] = [
         Bug::SlotNotReleased,
         Bug::EffectBeforeCommit,
         Bug::StaleTokenTaken,
@@ -139,6 +155,14 @@ impl Bug {
         Bug::OverlapIgnored,
         Bug::EditRefires,
         Bug::RunNotClosed,
+        Bug::FenceIgnored,
+        Bug::GuardIgnored,
+        Bug::FreeMemoryIgnored,
+        Bug::DrainForgotten,
+        Bug::ParallelIgnored,
+        Bug::FailedPlaceForgotten,
+        Bug::ScoreIgnored,
+        Bug::RegistrationNotKept,
     ];
 }
 

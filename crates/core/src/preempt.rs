@@ -45,8 +45,8 @@ impl Core {
             }
             self.flows[ix].n_keeps += 1;
             self.flows[ix].keeps.push_back(plan.gates);
-            if let Some(worker) = plan.worker.and_then(|worker| self.fleet.workers.get_mut(&worker)) {
-                worker.kept_for = Some(ix);
+            if let Some(worker) = plan.worker {
+                self.fleet.keep(worker, ix);
                 self.room_changed();
             }
             for victim in plan.victims {
@@ -116,7 +116,7 @@ impl Core {
         let shape = &self.flows[ix].key.shape;
         for worker in self.fleet.workers.values() {
             if worker.unfit_ever(shape).is_some()
-                || worker.cooling_until_ms > now.steady_ms
+                || worker.is_closed_to(now.steady_ms, shape, self.fleet.rules())
                 || worker.kept_for.is_some_and(|flow| flow != ix)
             {
                 continue;
@@ -128,7 +128,7 @@ impl Core {
             holders.sort();
             let has_room = |used: &_, n_held: usize| {
                 fits(&worker.spec.capacity, used, &shape.resources)
-                    && worker.spec.parallel_max.is_none_or(|max| n_held < max as usize)
+                    && worker.heads_max().is_none_or(|max| n_held < max as usize)
             };
             // What is ending anyway, or was chosen at a gate, is as good as gone.
             for holder in holders.iter().filter(|h| plan.victims.contains(&h.task) || self.is_stopping(h.task)) {

@@ -2,7 +2,6 @@
 //! leadership and a failed commit all come through here.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map;
 use std::sync::Arc;
 
 use crate::config::Config;
@@ -62,6 +61,10 @@ impl Core {
             planted: None,
         };
         let now = core.advance(now);
+        core.fleet.set_rules(core.config.placement);
+        for row in loaded.workers {
+            core.recover_worker(now, row);
+        }
         for row in loaded.flows {
             core.recover_flow(row);
         }
@@ -110,10 +113,10 @@ impl Core {
         // Who is stopped, steered or preempted first goes by the order of the starts: what starts from now on comes behind
         // what is held, whichever core started it. Times cannot tell: a wall clock that was set back makes them equal.
         self.n_starts = self.n_starts.max(lease.order);
-        if let btree_map::Entry::Vacant(place) = self.fleet.workers.entry(lease.worker) {
-            place.insert(Worker::absent(lease.worker, now.steady_ms));
-            self.arm_worker(lease.worker);
+        if !self.fleet.workers.contains_key(&lease.worker) {
+            self.fleet.insert(Worker::unknown(lease.worker, now.steady_ms));
         }
+        self.watch_worker(lease.worker);
         if let Some(entry) = task.batch.and_then(|batch| self.batches.get_mut(&batch)) {
             entry.n_refs += 1;
         }
@@ -143,6 +146,7 @@ impl Core {
         self.flush_schedules(&mut writes);
         self.flush_counts(&mut writes);
         self.flush_rates(&mut writes);
+        self.flush_workers(&mut writes);
         writes.idempotency_added = std::mem::take(&mut self.tick.keys_new);
         writes.settings = std::mem::take(&mut self.tick.settings);
         writes.deliveries_added = std::mem::take(&mut self.tick.deliveries);

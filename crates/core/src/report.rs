@@ -1,17 +1,14 @@
 //! What workers say: joined, alive, gone, and how an attempt went. Only the live lease is believed.
 
-use std::collections::BTreeSet;
-
-use crate::core::{Core, Timer, answer};
-use crate::event::{Admit, Answer, Command, Fault, HappeningKind, HeartbeatAnswer, Held, Report, Subject, WorkerSpec};
-use crate::fleet::Worker;
+use crate::core::{Core, answer};
+use crate::event::{Admit, Answer, Command, Fault, HappeningKind, HeartbeatAnswer, Report};
 use crate::hash::mix;
 use crate::ids::{TaskId, Ticket, Token, WorkerId};
 use crate::lifecycle::Why;
 use crate::now::Now;
 use crate::planted::Bug;
 use crate::submit::STOPPING_FOR_CANCEL;
-use crate::task::{Class, Delay, Failure, Lease, Retry, State, Stop, Task, Text};
+use crate::task::{Class, Delay, Failure, Lease, Retry, State, Stop, Text};
 use crate::trail::StepKind;
 
 impl Core {
@@ -39,7 +36,7 @@ impl Core {
     }
 
     /// A stale token, attempt or worker is refused and changes nothing.
-    fn live_lease(&self, worker: WorkerId, id: TaskId, attempt: u32, token: Token) -> Option<Lease> {
+    pub(crate) fn live_lease(&self, worker: WorkerId, id: TaskId, attempt: u32, token: Token) -> Option<Lease> {
         let task = &self.tasks.get(&id)?.task;
         let lease = *task.state.lease()?;
         if self.has_bug(Bug::StaleTokenTaken) {
@@ -96,7 +93,13 @@ impl Core {
             let flow = self.flow_of(&self.entry(id).task);
             self.tell_one(now, HappeningKind::TaskStarted, id, flow, Why::default(), Some(waited_ms));
         }
-        if let Report::Failed { fault: Fault::Worker, .. } = report {
+        let is_lost = match report {
+            Report::Failed { class: Class::Lost, .. } | Report::Failed { fault: Fault::Worker, .. } => true,
+            // Nobody asked: the executor lost it.
+            Report::Stopped => lease.stop.is_none(),
+            _ => false,
+        };
+        if is_lost {
             self.cool(now, lease.worker);
         }
         if let Report::Completed { usage: Some(usage), .. } | Report::Failed { usage: Some(usage), .. } = &report {
@@ -134,7 +137,11 @@ impl Core {
                 self.requeue(now, id, "preempted by a critical task", StepKind::Preempted);
             }
             Stop::Shutdown => self.requeue(now, id, "the server stopped", StepKind::Queued),
-            Stop::NotStarted => self.requeue(now, id, "not started in time, taken back", StepKind::Queued),
+            Stop::NotStarted => {
+                // A worker that does not get round to it is the best place by its score, again and again.
+                self.entry_mut(id).task.note_failed_place();
+                self.requeue(now, id, "not started in time, taken back", StepKind::Queued);
+            }
         }
     }
 
@@ -176,6 +183,7 @@ impl Core {
     ) {
         let entry = self.entry_mut(id);
         entry.task.error = Some(Box::new(Failure { class, message: message.clone() }));
+        entry.task.note_failed_place();
         let policy = entry.task.policy;
         if policy.retry.on & class.bit() == 0 || matches!(class, Class::Permanent | Class::Deadline) {
             return self.fail(now, id, class, message, "");
@@ -239,102 +247,6 @@ impl Core {
         self.tell_one(now, HappeningKind::TaskRetrying, id, flow, why, None);
     }
 
-    // ── Workers ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    pub(crate) fn on_worker_joined(&mut self, now: Now, spec: WorkerSpec, held: &[Held], out: &mut Vec<Command>) {
-        let id = spec.id;
-        let name = spec.name.clone();
-        let old = self.fleet.workers.remove(&id);
-        let mut worker = Worker::new(spec, now.steady_ms);
-        if let Some(old) = old {
-            self.timers.remove(&(old.offline_at_ms, Timer::Worker(id)));
-            worker.held = old.held;
-            worker.reserved = old.reserved;
-        }
-        let leases: Vec<TaskId> = worker.held.iter().copied().collect();
-        let presented: BTreeSet<(TaskId, u32)> = held.iter().map(|held| (held.task, held.attempt)).collect();
-        self.fleet.workers.insert(id, worker);
-        self.arm_worker(id);
-        self.happen(now, HappeningKind::WorkerJoined, Subject::Worker { worker: id, name });
-        for presented in held {
-            if self.live_lease(id, presented.task, presented.attempt, presented.token).is_none() {
-                out.push(Command::Revoke { worker: id, task: presented.task, attempt: presented.attempt });
-            }
-        }
-        for task in leases {
-            let entry = &self.entry(task).task;
-            let is_held = presented.contains(&(task, entry.attempt));
-            if is_held {
-                self.rearm(now, task, out);
-            } else {
-                self.lost(now, task, "its worker came back without it");
-            }
-        }
-        if self.admit == Admit::Stopping {
-            self.stop_with_server(now, id, out);
-        }
-        self.room_changed();
-    }
-
-    /// The server stops, and with it everything that this worker does not keep.
-    fn stop_with_server(&mut self, now: Now, id: WorkerId, out: &mut Vec<Command>) {
-        let held = self.fleet.workers[&id].held.iter().copied();
-        let ending: Vec<TaskId> = held.filter(|task| !self.is_kept(&self.entry(*task).task)).collect();
-        ending.into_iter().for_each(|task| self.ask_stop(now, task, Stop::Shutdown, out));
-    }
-
-    /// A lease that survived a restart of the scheduler: its stop is asked for again, or its time goes on.
-    fn rearm(&mut self, now: Now, id: TaskId, out: &mut Vec<Command>) {
-        let task = &self.entry(id).task;
-        let lease = *task.state.lease().expect("a worker's leases are held");
-        if let Some(stop) = lease.stop {
-            let attempt = task.attempt;
-            out.push(Command::Stop { worker: lease.worker, task: id, attempt, token: lease.token, stop });
-        } else if self.entry(id).timer.is_none() {
-            self.look_for_input(id);
-            let task = &self.entry(id).task;
-            let term_ms = match task.state {
-                State::Running(_) => lease.since_ms.saturating_add(task.policy.timeout_ms),
-                _ => now.steady_ms.saturating_add(self.config.assign_timeout_ms),
-            };
-            self.set_timer(id, term_ms.max(now.steady_ms));
-            let Task { policy, state, .. } = &self.entry(id).task;
-            // What has not begun has nothing to say yet.
-            if let (Some(stall_ms), State::Running(_)) = (policy.stall_ms, state) {
-                self.set_silence(id, now.steady_ms.saturating_add(stall_ms));
-            }
-        }
-    }
-
-    pub(crate) fn on_worker_seen(&mut self, now: Now, id: WorkerId) {
-        let Some(worker) = self.fleet.workers.get_mut(&id) else { return };
-        worker.seen_ms = now.steady_ms;
-        self.timers.remove(&(worker.offline_at_ms, Timer::Worker(id)));
-        self.arm_worker(id);
-    }
-
-    pub(crate) fn arm_worker(&mut self, id: WorkerId) {
-        let offline_ms = self.config.worker_offline_ms;
-        let worker = self.fleet.workers.get_mut(&id).expect("only a known worker is watched");
-        worker.offline_at_ms = worker.seen_ms.saturating_add(offline_ms);
-        self.timers.insert((worker.offline_at_ms, Timer::Worker(id)));
-    }
-
-    /// Its leases are lost: requeued or ended, each by its own ledger.
-    pub(crate) fn on_worker_gone(&mut self, now: Now, id: WorkerId, reason: &str, out: &mut Vec<Command>) {
-        let Some(worker) = self.fleet.workers.get(&id) else { return };
-        let (name, leases) = (worker.spec.name.clone(), worker.held.iter().copied().collect::<Vec<_>>());
-        self.timers.remove(&(worker.offline_at_ms, Timer::Worker(id)));
-        for task in leases {
-            let attempt = self.entry(task).task.attempt;
-            out.push(Command::Revoke { worker: id, task, attempt });
-            self.lost(now, task, reason);
-        }
-        self.fleet.workers.remove(&id);
-        self.happen(now, HappeningKind::WorkerLost, Subject::Worker { worker: id, name });
-        self.room_changed();
-    }
-
     /// The attempt is gone without a word. A stop that was asked for is thereby done.
     pub(crate) fn lost(&mut self, now: Now, id: TaskId, reason: &str) {
         match self.entry(id).task.state {
@@ -345,14 +257,6 @@ impl Core {
             State::Assigned(_) => self.requeue(now, id, reason.to_owned(), StepKind::Lost),
             _ => self.attempt_failed(now, id, Class::Lost, reason.to_owned().into(), None),
         }
-    }
-
-    fn cool(&mut self, now: Now, id: WorkerId) {
-        let until_ms = now.steady_ms.saturating_add(self.config.worker_cooldown_ms);
-        let Some(worker) = self.fleet.workers.get_mut(&id).filter(|worker| !worker.spec.embedded) else { return };
-        worker.cooling_until_ms = until_ms;
-        self.timers.insert((until_ms, Timer::Cooled(id)));
-        self.room_changed();
     }
 
     pub(crate) fn on_admit(&mut self, now: Now, admit: Admit, ticket: Option<Ticket>, out: &mut Vec<Command>) {

@@ -57,6 +57,7 @@ impl Core {
 
     /// Asserts that what is kept twice says the same twice. To be asked between ticks.
     pub fn sanity_check(&self) {
+        self.fleet.check();
         self.check_slots();
         self.check_gates();
         self.check_flows();
@@ -114,7 +115,11 @@ impl Core {
             if let GateKey::Worker(shape) = &gate.key {
                 // Known while somebody waits there, once a dispatch has looked.
                 if !gate.line.is_empty() && !self.room_dirty && !self.unfinished {
-                    assert_eq!(gate.has_room, self.fleet.has_room(now_ms, shape, None), "room for {shape:?}");
+                    assert_eq!(
+                        gate.has_room,
+                        self.fleet.has_room(now_ms, gate.wanted_shape(), None),
+                        "room for {shape:?}"
+                    );
                 }
             }
             let is_candidate = gate.is_open(now_ms) && !gate.line.is_empty();
@@ -255,12 +260,13 @@ impl Core {
             match timer {
                 Timer::Attempt(id) => assert_eq!(self.entry(id).timer, Some(at_ms), "timer of {id:?}"),
                 Timer::Silence(id) => assert_eq!(self.entry(id).stall, Some(at_ms), "silence of {id:?}"),
-                Timer::Worker(id) => assert_eq!(self.fleet.workers[&id].offline_at_ms, at_ms, "timer of {id:?}"),
+                Timer::Worker(id) => assert_eq!(self.fleet.workers[&id].watch_ms, Some(at_ms), "timer of {id:?}"),
                 Timer::Cooled(_) | Timer::Rate(_) | Timer::Reserve(_) => {}
             }
         }
         for (id, worker) in &self.fleet.workers {
-            assert!(self.timers.contains(&(worker.offline_at_ms, Timer::Worker(*id))), "{id:?} is watched");
+            let watch_ms = worker.watch_ms.expect("every worker is watched");
+            assert!(self.timers.contains(&(watch_ms, Timer::Worker(*id))), "{id:?} is watched");
         }
         for (ix, gate) in self.gates.iter() {
             let now_ms = self.meta.now.steady_ms;

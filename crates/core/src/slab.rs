@@ -33,6 +33,8 @@ impl FlowIx {
 ix!(AgentIx);
 ix!(FlowIx);
 ix!(GateIx);
+ix!(ShapeIx);
+ix!(ClassIx);
 
 #[derive(Debug)]
 pub(crate) struct Slab<I, T> {

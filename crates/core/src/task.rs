@@ -347,6 +347,8 @@ pub struct Task {
     pub usage: Option<Box<Usage>>,
     /// The worker of the latest attempt.
     pub worker: Option<WorkerId>,
+    /// Workers where an attempt failed, latest last: a retry goes elsewhere while somebody else has room.
+    pub failed_on: Vec<WorkerId>,
     pub created_at: WallMs,
     pub run_at: Option<WallMs>,
     pub deadline: Option<WallMs>,
@@ -359,7 +361,20 @@ pub struct Task {
     pub trail: Trail,
 }
 
+/// Workers that a task remembers to have failed on.
+pub const FAILED_ON_MAX: usize = 8;
+
 impl Task {
+    /// The latest attempt failed where it was.
+    pub fn note_failed_place(&mut self) {
+        let Some(worker) = self.worker else { return };
+        self.failed_on.retain(|other| *other != worker);
+        self.failed_on.push(worker);
+        if self.failed_on.len() > FAILED_ON_MAX {
+            self.failed_on.remove(0);
+        }
+    }
+
     /// A task that nothing has happened to yet.
     pub fn new(id: TaskId, seq: u64, flow: FlowId, created_at: WallMs) -> Task {
         Task {
@@ -386,6 +401,7 @@ impl Task {
             error: None,
             usage: None,
             worker: None,
+            failed_on: Vec::new(),
             created_at,
             run_at: None,
             deadline: None,

@@ -71,8 +71,8 @@ impl Core {
                 self.tell_one(now, HappeningKind::TaskStalled, id, flow, Why::default(), None);
                 self.ask_stop(now, id, Stop::Stalled, out);
             }
-            Timer::Worker(id) => self.on_worker_gone(now, id, "its worker fell silent", out),
-            Timer::Cooled(_) => self.room_changed(),
+            Timer::Worker(id) => self.worker_overdue(now, id, out),
+            Timer::Cooled(id) => self.cooled(now, id),
             Timer::Rate(gate) => {
                 if self.gates.contains(gate) {
                     self.gate_changed(gate);

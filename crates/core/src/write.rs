@@ -5,13 +5,14 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::event::{Happening, IdempotencyRow, Release};
 use crate::flow::FlowKey;
-use crate::ids::{BatchId, FlowId, ScheduleId, TaskId};
+use crate::ids::{BatchId, FlowId, ScheduleId, TaskId, WorkerId};
 use crate::name::{Blob, Name};
 use crate::now::Now;
 use crate::outbox::{Delivery, DeliveryId, Progress};
 use crate::schedule::{Run, Schedule, ScheduleBody, Template};
 use crate::session::{Message, Session, SessionId};
 use crate::task::{Phase, Task};
+use crate::worker::WorkerRow;
 
 #[derive(Clone, Debug, Default)]
 pub struct WriteSet {
@@ -46,6 +47,8 @@ pub struct WriteSet {
     /// New runs; one of a schedule and a nominal time that has one already is refused, and with it the whole commit.
     pub runs_added: Vec<Run>,
     pub runs_put: Vec<Run>,
+    pub workers_put: Vec<WorkerRow>,
+    pub workers_removed: Vec<WorkerId>,
     pub meta: Meta,
 }
 
@@ -77,6 +80,8 @@ impl WriteSet {
             && self.schedules_removed.is_empty()
             && self.runs_added.is_empty()
             && self.runs_put.is_empty()
+            && self.workers_put.is_empty()
+            && self.workers_removed.is_empty()
     }
 }
 
@@ -314,4 +319,6 @@ pub struct Loaded {
     pub rates: Vec<(Name, u64)>,
     pub settings: Vec<(Name, Blob)>,
     pub n_schedules: u64,
+    /// All that registered and were not removed.
+    pub workers: Vec<WorkerRow>,
 }

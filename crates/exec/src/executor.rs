@@ -1,11 +1,14 @@
 //! The one door: a job in, one outcome out.
 
+use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::docker::live::{Live, LiveRuns};
+use crate::docker::{self, Containers, reclaim};
 use crate::guard::Guard;
 use crate::http::Http;
 use crate::input::Input;
@@ -13,13 +16,13 @@ use crate::job::{Job, Kind, Signs};
 use crate::noop;
 use crate::open_files;
 use crate::outcome::{Failure, Outcome};
-use crate::payload::ProcessPayload;
+use crate::payload::staging_of;
 use crate::places::Places;
 use crate::process::Processes;
-use crate::process::supervise::{EndedRun, Fresh, Supervised, SupervisorProgram, Survivor};
+use crate::process::supervise::{EndedRun, Fresh, Supervised, SupervisorProgram, Survey, Survivor};
 use crate::secret::Secrets;
 use crate::wires::Wires;
-use crate::workspace::Workspaces;
+use crate::workspace::{FileSpec, RemoteUploads, Workspaces};
 
 pub struct ExecOptions {
     /// Must exist: logs, working directories and records of running processes lie in it.
@@ -30,6 +33,8 @@ pub struct ExecOptions {
     pub guard: Option<Arc<Guard>>,
     /// The values behind `secret://NAME`; without any, payloads are run as they are.
     pub secrets: Option<Arc<dyn Secrets>>,
+    /// Where uploads are that are not here.
+    pub uploads: Option<Arc<dyn RemoteUploads>>,
 }
 
 /// The executors of one worker.
@@ -38,6 +43,8 @@ pub struct Executors {
     http: Arc<Http>,
     workspaces: Workspaces,
     processes: Processes,
+    containers: Containers,
+    live_containers: LiveRuns,
     supervised: Supervised,
 }
 
@@ -47,9 +54,11 @@ impl Executors {
         let places = Arc::new(Places::new(&options.data_dir)?);
         let http = Arc::new(Http::new(places.clone(), options.guard, options.secrets.clone()));
         Ok(Executors {
-            workspaces: Workspaces::new(places.clone(), http.clone()),
+            workspaces: Workspaces::new(places.clone(), http.clone(), options.uploads),
             http,
             processes: Processes::new(places.clone(), options.secrets.clone())?,
+            containers: Containers::new(places.clone(), options.secrets.clone()),
+            live_containers: LiveRuns::default(),
             supervised: Supervised::new(places.clone(), options.supervisor, options.secrets),
             places,
         })
@@ -61,41 +70,43 @@ impl Executors {
 
     /// Runs the job to its end. Cancelling `stop` asks it to stop; the outcome is then `Stopped`, once nothing of the
     /// run is alive. Dropping the future kills what it started, but without a confirmation. Lines of `input` are taken
-    /// by a process that asked for them, until it ends or is asked to stop.
+    /// by a process or a container that asked for them, until it ends or is asked to stop.
     pub async fn run(&self, job: Job, input: Input, stop: CancellationToken, signs: &dyn Signs) -> Outcome {
         match job.kind {
             Kind::Http => self.http.run(&job, &stop, signs).await,
-            Kind::Process => self.run_process(&job, Wires { input, stop: &stop, signs }).await,
+            Kind::Process | Kind::Docker => self.run_program(&job, Wires { input, stop: &stop, signs }).await,
             Kind::Noop => noop::run(&job, &stop).await,
         }
     }
 
-    async fn run_process(&self, job: &Job, wires: Wires<'_>) -> Outcome {
+    async fn run_program(&self, job: &Job, wires: Wires<'_>) -> Outcome {
         let signs = wires.signs;
         if wires.stop.is_cancelled() {
             return Outcome::Stopped;
         }
-        // What can never start needs neither a directory nor a supervisor.
-        let files = match ProcessPayload::parse(job.payload.as_deref()) {
-            Ok(payload) => payload.files,
-            Err(error) => return Failure::from(error).into(),
+        let files = match startable(job) {
+            Ok(files) => files,
+            Err(failure) => return failure.into(),
         };
+        let live = self.live(job);
         let fresh = Fresh { workspaces: &self.workspaces, files };
         let outcome = match self.supervised.starts() {
             true => self.supervised.run(job, fresh, wires).await,
-            false => self.run_own_process(job, fresh, wires).await,
+            false => self.run_own(job, fresh, wires).await,
         };
+        end_live(live, &outcome);
         self.workspaces.settle(job, &outcome, signs).await;
         outcome
     }
 
-    /// As a child of this program.
-    async fn run_own_process(&self, job: &Job, fresh: Fresh<'_>, wires: Wires<'_>) -> Outcome {
+    /// Without a supervisor: as a child of this program, or watched by it.
+    async fn run_own(&self, job: &Job, fresh: Fresh<'_>, wires: Wires<'_>) -> Outcome {
         let halted = async {
             wires.stop.cancelled().await;
             Outcome::Stopped
         };
         match fresh.workspaces.prepare(job, fresh.files, wires.signs, halted).await {
+            Ok(()) if job.kind == Kind::Docker => self.containers.run(job, wires.input, wires.stop, wires.signs).await,
             Ok(()) => self.processes.run(job, wires.input, wires.stop, wires.signs).await,
             Err(outcome) => outcome,
         }
@@ -104,7 +115,9 @@ impl Executors {
     /// As [`Self::run`], for a run that an earlier worker started.
     pub async fn adopt(&self, run: Survivor, input: Input, stop: CancellationToken, signs: &dyn Signs) -> Outcome {
         let job = run.job.clone();
+        let live = self.live(&job);
         let outcome = self.supervised.adopt(run, Wires { input, stop: &stop, signs }).await;
+        end_live(live, &outcome);
         self.workspaces.settle(&job, &outcome, signs).await;
         outcome
     }
@@ -116,7 +129,28 @@ impl Executors {
 
     /// Do jobs of this kind go on when this program ends?
     pub fn outlive(&self, kind: Kind) -> bool {
-        kind == Kind::Process && self.supervised.starts()
+        matches!(kind, Kind::Process | Kind::Docker) && self.supervised.starts()
+    }
+
+    /// Removes the containers of earlier runs that do not go on; how many there were. To be called once, before anything
+    /// is started; it blocks.
+    pub fn reclaim_containers(&self, survey: &Survey, socket: &Path) -> usize {
+        let live = survey.live.iter().map(|run| (run.job.task, run.job.attempt)).collect();
+        let rules = survey.ended.iter().filter_map(|run| run.job.docker.as_deref());
+        let sockets: BTreeSet<&Path> = rules.map(|rules| &*rules.socket).chain([socket]).collect();
+        reclaim::sweep_now(&self.places, &sockets, &live)
+    }
+
+    /// The same while runs go on, to be called now and then: what a supervisor asked for in the moment it was killed may
+    /// appear when its run has long been dealt with.
+    pub async fn sweep_containers(&self, socket: &Path) {
+        if let Err(error) = reclaim::sweep(&self.places, socket, |run| self.live_containers.contains(run)).await {
+            tracing::debug!(%error, "containers that are left cannot be looked for");
+        }
+    }
+
+    fn live(&self, job: &Job) -> Option<Live<'_>> {
+        (job.kind == Kind::Docker).then(|| self.live_containers.enter((job.task, job.attempt)))
     }
 
     /// Every run that can go on by itself ends here as [`Outcome::Left`], and does go on.
@@ -127,5 +161,20 @@ impl Executors {
     /// The outcome of this attempt need not be kept any longer. It removes files.
     pub fn forget(&self, task: u128, attempt: u32) {
         self.supervised.forget(task, attempt);
+    }
+}
+
+/// The files it needs. What can never start needs neither a directory nor a supervisor.
+fn startable(job: &Job) -> Result<Vec<FileSpec>, Failure> {
+    let staging = staging_of(job)?;
+    if job.kind == Kind::Docker {
+        docker::check(job)?;
+    }
+    Ok(staging.files)
+}
+
+fn end_live(live: Option<Live<'_>>, outcome: &Outcome) {
+    if let (Some(live), Outcome::Left) = (live, outcome) {
+        live.goes_on();
     }
 }

@@ -1,13 +1,15 @@
 //! What an executor is given, and how it tells that the work is alive.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::docker::DockerRules;
 use crate::limits::Limits;
-use crate::payload::Sandbox;
+use crate::payload::{self, Sandbox};
 use crate::workspace::WorkspaceRules;
 
 /// The kinds this crate can run. Any other kind belongs to a worker that claims it by name.
@@ -16,16 +18,18 @@ use crate::workspace::WorkspaceRules;
 pub enum Kind {
     Http,
     Process,
+    Docker,
     Noop,
 }
 
 impl Kind {
-    pub const ALL: [Kind; 3] = [Kind::Http, Kind::Process, Kind::Noop];
+    pub const ALL: [Kind; 4] = [Kind::Http, Kind::Process, Kind::Docker, Kind::Noop];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Kind::Http => "http",
             Kind::Process => "process",
+            Kind::Docker => "docker",
             Kind::Noop => "noop",
         }
     }
@@ -53,6 +57,10 @@ pub struct Job {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
     pub kind: Kind,
+    /// Of a kind that is this worker's own, which runs as a process: the program reads the payload, and what it prints is
+    /// the result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program: Option<PathBuf>,
     /// JSON, as submitted; `None` when the task has no payload.
     pub payload: Option<Box<RawValue>>,
     /// Milliseconds since the Unix epoch. Passed on to the work as information. Like the timeout it is the scheduler's
@@ -65,15 +73,19 @@ pub struct Job {
     pub watch_silence: bool,
     /// Output beyond this is counted, not stored.
     pub output_bytes_max: u64,
-    /// Of a process.
+    /// Of a process or a container.
     #[serde(default)]
     pub limits: Limits,
     /// Of a process that names none.
     #[serde(default)]
     pub sandbox: Sandbox,
-    /// Of a process, for its working directory.
+    /// Of a process or a container, for its working directory.
     #[serde(default)]
     pub workspace: WorkspaceRules,
+    /// Of a container: what this worker lets it have. Carried with the attempt, so that whoever ends it asks the engine
+    /// that began it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub docker: Option<Box<DockerRules>>,
     /// Between the request to stop and the kill.
     #[serde(rename = "graceMs", with = "milliseconds")]
     pub grace: Duration,
@@ -83,6 +95,11 @@ impl Job {
     /// The task's id as people see it.
     pub fn task_text(&self) -> String {
         task_text(self.task)
+    }
+
+    /// Does it read further lines while it runs?
+    pub fn takes_input(&self) -> bool {
+        self.program.is_none() && payload::takes_input(self.kind.as_str(), self.payload.as_deref())
     }
 }
 

@@ -1,9 +1,10 @@
-//! Executors: `http`, `process` and `noop`, each an explicit state machine from start to confirmed end.
+//! Executors: `http`, `process`, `docker` and `noop`, each an explicit state machine from start to confirmed end.
 //!
 //! An executor never decides. It knows no retry, no timeout and no deadline: the scheduler asks for a stop, and the
 //! executor answers with exactly one [`Outcome`] when nothing of the run is alive any more. What it must not know: the
 //! store, the scheduler's state, other tasks.
 
+pub mod docker;
 pub mod executor;
 pub mod guard;
 pub mod http;
@@ -24,6 +25,7 @@ pub mod usage;
 mod wires;
 pub mod workspace;
 
+pub use docker::DockerRules;
 pub use executor::{ExecOptions, Executors};
 pub use guard::{Blocked, Guard};
 pub use input::{Input, InputLine, InputSender, NotTaken, input};
@@ -35,4 +37,4 @@ pub use places::Places;
 pub use said::follow_up_payload;
 pub use secret::{SecretError, Secrets};
 pub use usage::Usage;
-pub use workspace::{WorkDir, WorkspaceRules};
+pub use workspace::{RemoteUploads, WorkDir, WorkspaceRules};

@@ -11,9 +11,11 @@
 //! itself. A small letter says that no line end followed: the line was longer than 64 KiB, or the work printed a prompt
 //! and waits. The file is made with the first output. Bytes that are not UTF-8 are replaced.
 
+mod copy;
 mod reader;
 mod writer;
 
+pub use copy::append;
 pub use reader::{Line, read};
 pub use writer::LogWriter;
 

@@ -1,9 +1,11 @@
 //! The payloads of the built-in kinds, and the check that lets a submit be refused before anything is stored.
 
+mod docker;
 mod http;
 mod noop;
 mod process;
 
+pub use docker::{DockerPayload, Root, User};
 pub(crate) use http::parse_url;
 pub use http::{HttpBody, HttpPayload};
 pub use noop::NoopPayload;
@@ -12,9 +14,9 @@ pub use process::{ProcessPayload, Sandbox, Stdin};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::job::Kind;
+use crate::job::{Job, Kind};
 use crate::outcome::{Class, Failure};
-use crate::workspace::FileSource;
+use crate::workspace::{FileSource, FileSpec, Outputs, WorkDir};
 
 /// What is wrong with a payload, and where.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -35,6 +37,7 @@ pub fn validate_payload(kind: &str, payload: &RawValue, sandbox: Sandbox) -> Res
             payload.sandbox(sandbox)?;
             ("stdin", payload.unsaid)
         }
+        Some(Kind::Docker) => ("stdin", DockerPayload::parse(Some(payload))?.unsaid),
         Some(Kind::Noop) => return NoopPayload::parse(Some(payload)).map(drop),
         None => return Ok(()),
     };
@@ -46,14 +49,53 @@ pub fn validate_payload(kind: &str, payload: &RawValue, sandbox: Sandbox) -> Res
 
 /// Does a task with this payload read further lines while it runs?
 pub fn takes_input(kind: &str, payload: Option<&RawValue>) -> bool {
-    let is_open = |payload: ProcessPayload| matches!(payload.stdin, Stdin::Open(_));
-    Kind::parse(kind) == Some(Kind::Process) && ProcessPayload::parse(payload).is_ok_and(is_open)
+    let stdin = match Kind::parse(kind) {
+        Some(Kind::Process) => ProcessPayload::parse(payload).map(|payload| payload.stdin),
+        Some(Kind::Docker) => DockerPayload::parse(payload).map(|payload| payload.stdin),
+        Some(Kind::Http | Kind::Noop) | None => return false,
+    };
+    stdin.is_ok_and(|stdin| matches!(stdin, Stdin::Open(_)))
+}
+
+/// What a payload says of its working directory.
+#[derive(Debug, Default)]
+pub(crate) struct Staging {
+    pub files: Vec<FileSpec>,
+    pub outputs: Outputs,
+    /// `None`: as configured.
+    pub work_dir: Option<WorkDir>,
+}
+
+/// Nothing, for a kind that has no working directory.
+pub(crate) fn staging(kind: Kind, payload: Option<&RawValue>) -> Result<Staging, PayloadError> {
+    Ok(match kind {
+        Kind::Process => {
+            let ProcessPayload { files, outputs, work_dir, .. } = ProcessPayload::parse(payload)?;
+            Staging { files, outputs, work_dir }
+        }
+        Kind::Docker => {
+            let DockerPayload { files, outputs, work_dir, .. } = DockerPayload::parse(payload)?;
+            Staging { files, outputs, work_dir }
+        }
+        Kind::Http | Kind::Noop => Staging::default(),
+    })
+}
+
+/// As [`staging`], for a job: one of the worker's own kinds has its program instead of a payload of the usual form.
+pub(crate) fn staging_of(job: &Job) -> Result<Staging, PayloadError> {
+    match &job.program {
+        Some(_) => {
+            let ProcessPayload { files, outputs, work_dir, .. } = ProcessPayload::of(job)?;
+            Ok(Staging { files, outputs, work_dir })
+        }
+        None => staging(job.kind, job.payload.as_deref()),
+    }
 }
 
 /// The uploads that a payload names, each with the field that does.
 pub fn uploads_named(kind: &str, payload: Option<&RawValue>) -> Vec<(String, u128)> {
-    let payload = Some(kind).filter(|kind| Kind::parse(kind) == Some(Kind::Process)).and(payload);
-    let files = ProcessPayload::parse(payload).map(|payload| payload.files).unwrap_or_default();
+    let staging = Kind::parse(kind).and_then(|kind| staging(kind, payload).ok());
+    let files = staging.unwrap_or_default().files;
     let named = files.iter().enumerate().filter_map(|(at, file)| match file.source {
         FileSource::Upload(id) => Some((format!("payload.files[{at}].upload"), id)),
         FileSource::Url(_) | FileSource::Inline(_) => None,
@@ -279,6 +321,39 @@ mod tests {
             ("noop", r#"{"message":"hi","media":[1],"dropped":["a"]}"#, "ok"),
             ("noop", r#"{"message":1}"#, "payload.message"),
             ("noop", r#"{"input":true}"#, "payload.input"),
+            ("docker", r#"{"image":"alpine:3","command":["true"]}"#, "ok"),
+            (
+                "docker",
+                r#"{"image":"a/b@sha256:0a","entrypoint":["x"],"command":["y"],"network":"host","user":"7"}"#,
+                "ok",
+            ),
+            ("docker", r#"{"image":"a","shell":"x","readOnly":false,"pull":true,"workDir":"keep","user":"7:8"}"#, "ok"),
+            ("docker", r#"{"image":"a"}"#, "ok"),
+            ("docker", r#"{"image":"a","files":[{"inline":"a","path":"b"}],"outputs":["*"],"message":"hi"}"#, "ok"),
+            ("docker", r#"{"command":["true"]}"#, "payload"),
+            ("docker", r#"{"image":""}"#, "payload.image"),
+            ("docker", r#"{"image":"-v"}"#, "payload.image"),
+            ("docker", r#"{"image":"a b"}"#, "payload.image"),
+            ("docker", r#"{"image":"a/../../containers/json"}"#, "payload.image"),
+            ("docker", r#"{"image":"a?b"}"#, "payload.image"),
+            ("docker", r#"{"image":"a//b"}"#, "payload.image"),
+            ("docker", r#"{"image":"a","command":[]}"#, "payload.command"),
+            ("docker", r#"{"image":"a","command":["a","\u0000"]}"#, "payload.command[1]"),
+            ("docker", r#"{"image":"a","entrypoint":[""]}"#, "payload.entrypoint"),
+            ("docker", r#"{"image":"a","shell":" "}"#, "payload.shell"),
+            ("docker", r#"{"image":"a","shell":"x","command":["y"]}"#, "payload.shell"),
+            ("docker", r#"{"image":"a","shell":"x","entrypoint":["y"]}"#, "payload.shell"),
+            ("docker", r#"{"image":"a","argv":["x"]}"#, "payload.argv"),
+            ("docker", r#"{"image":"a","privileged":true}"#, "payload.privileged"),
+            ("docker", r#"{"image":"a","network":"container:b"}"#, "payload.network"),
+            ("docker", r#"{"image":"a","network":""}"#, "payload.network"),
+            ("docker", r#"{"image":"a","user":"root"}"#, "payload.user"),
+            ("docker", r#"{"image":"a","user":"1:"}"#, "payload.user"),
+            ("docker", r#"{"image":"a","user":"+1"}"#, "payload.user"),
+            ("docker", r#"{"image":"a","env":{"A=B":"c"}}"#, "payload.env"),
+            ("docker", r#"{"image":"a","stdin":"y","message":"hi"}"#, "payload.stdin"),
+            ("docker", r#"{"image":"a","files":[{"inline":"a","path":"../b"}]}"#, "payload.files[0].path"),
+            ("docker", r#"{"image":"a","workDir":"always"}"#, "payload.workDir"),
             ("noop", "null", "ok"),
             ("noop", "{}", "ok"),
             ("noop", r#"{"sleepMs":5,"fail":"quota","result":{"a":1}}"#, "ok"),
@@ -317,6 +392,9 @@ mod tests {
         let raw = RawValue::from_string(payload).expect("the test's JSON is valid");
         let named = uploads_named("process", Some(&raw));
         assert_eq!(named, [("payload.files[1].upload".to_owned(), 0x0191_2345_6789_7abc_8def_0123_4567_89ab)]);
+        let payload = format!(r#"{{"image":"a","files":[{{"upload":"{id}","path":"b"}}]}}"#);
+        let raw_docker = RawValue::from_string(payload).expect("the test's JSON is valid");
+        assert_eq!(uploads_named("docker", Some(&raw_docker))[0].0, "payload.files[0].upload");
         assert_eq!((uploads_named("somebody.elses", Some(&raw)), uploads_named("process", None)), (vec![], vec![]));
     }
 
@@ -353,6 +431,8 @@ mod tests {
             ("process", r#"{"shell":"x","input":false}"#, false),
             ("process", r#"{"shell":"x","message":"hi"}"#, false),
             ("process", r#"{"input":true}"#, false),
+            ("docker", r#"{"image":"a","input":true}"#, true),
+            ("docker", r#"{"image":"a"}"#, false),
             ("http", r#"{"url":"http://x/"}"#, false),
             ("noop", "{}", false),
             ("somebody.elses", r#"{"input":true}"#, false),

@@ -10,7 +10,7 @@ use crate::workspace::Uploads;
 /// What a program may want to know of its task.
 pub(crate) const TASK_FILE: &str = "task.json";
 /// What a program tells of its task.
-const REPORT_FILE: &str = ".runyard-report.jsonl";
+pub(crate) const REPORT_FILE: &str = ".runyard-report.jsonl";
 const KEPT: &str = "kept";
 /// Files of ours in every working directory.
 pub(crate) const OWN_NAMES: [&str; 2] = [TASK_FILE, REPORT_FILE];
@@ -50,9 +50,17 @@ impl Places {
         self.work_dir(task).with_extension(KEPT)
     }
 
+    pub(crate) fn artifacts_root(&self) -> PathBuf {
+        self.data_dir.join("artifacts")
+    }
+
+    pub(crate) fn logs_root(&self) -> PathBuf {
+        self.data_dir.join("logs")
+    }
+
     /// What was collected of a task, spread as the logs are.
     pub fn artifacts_dir(&self, task: u128) -> PathBuf {
-        self.data_dir.join("artifacts").join(spread(task)).join(task_text(task))
+        self.artifacts_root().join(spread(task)).join(task_text(task))
     }
 
     /// What is being collected.
@@ -62,6 +70,11 @@ impl Places {
 
     pub fn uploads(&self) -> Uploads {
         Uploads::at(self.data_dir.join("uploads"))
+    }
+
+    /// The number that containers of this directory are known by.
+    pub(crate) fn container_owner_file(&self) -> PathBuf {
+        self.data_dir.join("container-owner")
     }
 
     /// What the supervisors of attempts need and leave behind, a directory for each.
@@ -83,7 +96,7 @@ impl Places {
     }
 
     pub fn log_file(&self, task: u128, attempt: u32) -> PathBuf {
-        self.data_dir.join("logs").join(spread(task)).join(format!("{}.{attempt}.log", task_text(task)))
+        self.logs_root().join(spread(task)).join(format!("{}.{attempt}.log", task_text(task)))
     }
 
     /// How an attempt ended, once that is known to those who decide.

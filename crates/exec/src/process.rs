@@ -23,20 +23,21 @@
 
 mod cgroup;
 mod confine;
-mod environment;
-mod exit;
+pub(crate) mod environment;
+pub(crate) mod exit;
 mod group;
 mod launch;
 mod leftovers;
-mod pace;
+pub(crate) mod pace;
+pub(crate) mod printed;
 mod proc_table;
-mod report;
+pub(crate) mod report;
 mod rlimits;
 mod sandbox;
-mod stdin;
+pub(crate) mod stdin;
 pub mod supervise;
 mod system;
-mod tail;
+pub(crate) mod tail;
 pub(crate) mod task_file;
 mod tree;
 
@@ -62,13 +63,14 @@ use crate::log::{LogWriter, Stream};
 use crate::outcome::{Class, Failure, Outcome};
 use crate::payload::{ProcessPayload, Stdin};
 use crate::places::Places;
-use crate::secret::{Known, Redactor, SecretError, Secrets};
+use crate::secret::{Known, Redactor, Revealed, SecretError, Secrets, reveal_for_program};
 use crate::wires::Wires;
 use group::{Group, LeaderExit};
 use launch::{Launched, Launcher, Plan};
 use pace::{Look, Pace};
+use printed::Printed;
 use report::ReportTail;
-use stdin::Feed;
+use stdin::{Feed, Sink};
 use supervise::lease::LeaseFile;
 use tail::Tail;
 
@@ -90,11 +92,13 @@ pub(crate) struct Ended {
     pub status: Option<ExitStatus>,
     /// Of its limits, what could not be kept.
     pub not_enforced: Vec<String>,
+    /// Something of it was killed because it was over its limit of memory.
+    pub out_of_memory: bool,
 }
 
 impl Ended {
-    fn unstarted(outcome: Outcome) -> Ended {
-        Ended { outcome, status: None, not_enforced: Vec::new() }
+    pub(crate) fn unstarted(outcome: Outcome) -> Ended {
+        Ended { outcome, status: None, not_enforced: Vec::new(), out_of_memory: false }
     }
 }
 
@@ -131,7 +135,7 @@ impl Processes {
 
     async fn run_to_end(&self, job: &Job, lease: &LeaseFile, wires: Wires<'_>) -> Result<Ended, Failure> {
         let Wires { input, stop, signs } = wires;
-        let mut payload = ProcessPayload::parse(job.payload.as_deref())?;
+        let mut payload = ProcessPayload::of(job)?;
         let redactor = self.reveal(job, &mut payload)?;
         let (stdin, unsaid) = (payload.stdin.clone(), payload.unsaid);
         let mut launched = self.launcher.launch(Plan::new(&self.places, job, payload)?).await?;
@@ -139,7 +143,8 @@ impl Processes {
         lease.command_started(launched.group.pid(), &not_enforced);
         // Dropping what was launched kills it.
         let unwatched = |error| Failure::worker(format!("the process cannot be watched: {error}"));
-        let feed = Feed::new(launched.stdin.take(), stdin, input).map_err(unwatched)?;
+        let pipe = launched.stdin.take().map(pipe::Sender::from_owned_fd).transpose().map_err(unwatched)?;
+        let feed = Feed::new(pipe.map(|pipe| Box::pin(pipe) as Sink), stdin, input);
         let mut run = Run::new(&self.places, job, signs, launched, &redactor).map_err(unwatched)?;
         if let Some(field) = unsaid {
             run.log.note(&format!("payload.{field} is not handed over, because stdin is given beside it"));
@@ -147,14 +152,23 @@ impl Processes {
         not_enforced.iter().for_each(|sentence| run.log.note(sentence));
         let ending = run.watch(feed, job.grace, stop).await;
         let status = run.end(&self.places, job.task).await;
-        let exit = status.as_ref().ok().copied();
-        Ok(Ended { status: exit, outcome: redactor.outcome(run.outcome(ending, status)), not_enforced })
+        let (exit, out_of_memory) = (status.as_ref().ok().copied(), run.group.out_of_memory().is_some());
+        let outcome = redactor.outcome(run.outcome(ending, status));
+        Ok(Ended { status: exit, outcome, not_enforced, out_of_memory })
     }
 
     /// Puts the values of secrets where the process gets them, which is nowhere but its environment and its input: a
     /// command line is there for all users of the machine to see.
     fn reveal(&self, job: &Job, payload: &mut ProcessPayload) -> Result<Redactor, Failure> {
         let Some(secrets) = &self.secrets else { return Ok(Redactor::default()) };
+        let refused = |error: SecretError| Failure::work(Class::Permanent, error.to_string());
+        if let (Some(_), Some(json)) = (&job.program, &job.payload) {
+            // It is JSON that the program reads, so the values are written as JSON.
+            let Revealed { payload: json, redactor } =
+                reveal_for_program(json, &job.agent, &**secrets).map_err(refused)?;
+            payload.stdin = Stdin::Text(json.get().to_owned());
+            return Ok(redactor);
+        }
         let mut known = Known::new(&job.agent, &**secrets);
         let mut place = |text: &mut String| known.text(text).map(|revealed| *text = revealed);
         let stdin = match &mut payload.stdin {
@@ -162,7 +176,7 @@ impl Processes {
             Stdin::Nothing => None,
         };
         let placed: Result<(), SecretError> = payload.env.values_mut().chain(stdin).try_for_each(&mut place);
-        placed.map_err(|error| Failure::work(Class::Permanent, error.to_string()))?;
+        placed.map_err(refused)?;
         Ok(known.redactor())
     }
 }
@@ -206,6 +220,8 @@ struct Run<'a> {
     stderr: Output,
     log: LogWriter,
     report: ReportTail,
+    /// Of a program whose output is its result.
+    printed: Option<Printed>,
 }
 
 /// One of the two streams of output.
@@ -237,6 +253,7 @@ impl<'a> Run<'a> {
             stderr: Output::new(Stream::Stderr, stderr, redactor)?,
             log,
             report: ReportTail::new(places.report_file(job.task), redactor.clone()),
+            printed: job.program.is_some().then(Printed::default),
         })
     }
 
@@ -268,7 +285,7 @@ impl<'a> Run<'a> {
                     phase = Phase::Killed;
                 }
                 () = self.stdout.fill(), if self.stdout.is_open => {
-                    store(&mut self.stdout, &mut self.log, self.signs);
+                    self.store_stdout();
                     pace.hurry(Instant::now());
                 }
                 () = self.stderr.fill(), if self.stderr.is_open => {
@@ -282,6 +299,13 @@ impl<'a> Run<'a> {
                 }
             }
         }
+    }
+
+    fn store_stdout(&mut self) {
+        if let Some(printed) = &mut self.printed {
+            printed.push(&self.stdout.chunk);
+        }
+        store(&mut self.stdout, &mut self.log, self.signs);
     }
 
     /// At what nobody tells: an output without a line end, the report, orphans that have ended.
@@ -319,7 +343,7 @@ impl<'a> Run<'a> {
             while self.stdout.is_open || self.stderr.is_open {
                 tokio::select! {
                     () = self.stdout.fill(), if self.stdout.is_open => {
-                        store(&mut self.stdout, &mut self.log, self.signs);
+                        self.store_stdout();
                     }
                     () = self.stderr.fill(), if self.stderr.is_open => {
                         store(&mut self.stderr, &mut self.log, self.signs);
@@ -335,7 +359,8 @@ impl<'a> Run<'a> {
             (Ending::Asked, _) => Outcome::Stopped,
             (Ending::OfItself, Ok(status)) => {
                 let reported = self.report.into_reported();
-                let outcome = exit::outcome(status, &self.stdout.tail, &self.stderr.tail, reported);
+                let said = exit::Said { stdout: &self.stdout.tail, stderr: &self.stderr.tail, printed: self.printed };
+                let outcome = exit::outcome(status, said, reported);
                 confine::explain(outcome, &self.group)
             }
             (Ending::OfItself, Err(error)) => Failure::worker(format!("the exit status is lost: {error}")).into(),

@@ -60,7 +60,7 @@ pub fn follow_up_payload(kind: &str, payload: Option<&RawValue>, text: &str) -> 
     let mut fields = kept.unwrap_or_default();
     let said_otherwise = match Kind::parse(kind) {
         Some(Kind::Http) => &["media", "dropped", "body"][..],
-        Some(Kind::Process) => &["media", "dropped", "stdin"],
+        Some(Kind::Process | Kind::Docker) => &["media", "dropped", "stdin"],
         Some(Kind::Noop) | None => &["media", "dropped"],
     };
     said_otherwise.iter().for_each(|name| drop(fields.remove(*name)));

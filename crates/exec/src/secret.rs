@@ -94,17 +94,33 @@ pub fn misplaced_in_http(payload: &RawValue) -> Option<(Reference, &'static str)
 
 /// The payload of an `http` task with its values, and what has to be hidden from now on.
 pub fn reveal(payload: &RawValue, agent: &str, secrets: &dyn Secrets) -> Result<Revealed, SecretError> {
+    put_values(payload, Known::new(agent, secrets), |field, value| match field {
+        // As it is, it could change which part of the URL is which, and come back in other words.
+        "payload.url" => url::encoded(&value),
+        _ => value,
+    })
+}
+
+/// As [`reveal`], for a program that reads the payload as it is.
+pub(crate) fn reveal_for_program(
+    payload: &RawValue,
+    agent: &str,
+    secrets: &dyn Secrets,
+) -> Result<Revealed, SecretError> {
+    put_values(payload, Known::new(agent, secrets), |_, value| value)
+}
+
+fn put_values(
+    payload: &RawValue,
+    mut known: Known<'_>,
+    written: impl Fn(&str, String) -> String,
+) -> Result<Revealed, SecretError> {
     if references(payload).is_empty() {
         return Ok(Revealed { payload: payload.to_owned(), redactor: Redactor::default() });
     }
-    let mut known = Known::new(agent, secrets);
     let unreadable = |error: serde_json::Error| SecretError::Unreadable { name: "*".into(), cause: error.to_string() };
     let mut value: Value = serde_json::from_str(payload.get()).map_err(unreadable)?;
-    replace(&mut value, "payload", &mut |field, name| match field {
-        // As it is, it could change which part of the URL is which, and come back in other words.
-        "payload.url" => known.value(name).map(|value| url::encoded(&value)),
-        _ => known.value(name),
-    })?;
+    replace(&mut value, "payload", &mut |field, name| known.value(name).map(|value| written(field, value)))?;
     let payload = serde_json::value::to_raw_value(&value).map_err(unreadable)?;
     Ok(Revealed { payload, redactor: known.redactor() })
 }

@@ -1,4 +1,4 @@
-//! The working directory of a process, from before its start until after its end.
+//! The working directory of a process or a container, from before its start until after its end.
 //!
 //! ```text
 //! nothing ─ prepare: emptied, our own files, then those of the payload ─► ready ─ the run ─► ended
@@ -19,8 +19,10 @@ mod files;
 mod folder;
 #[cfg(test)]
 mod fuzz;
+mod old;
 mod outputs;
 mod path;
+mod receive;
 mod rules;
 mod stage;
 pub(crate) mod tree;
@@ -28,8 +30,10 @@ mod unpack;
 mod uploads;
 mod zip;
 
-pub use artifacts::{Artifact, Artifacts, LeftOut, remove_files};
+pub use artifacts::{Artifact, Artifacts, LeftOut, remove_artifacts, remove_files};
 pub(crate) use files::{FileFields, FileSource, FileSpec, Outputs, parse_files, parse_work_dir};
+pub use old::remove_old;
+pub use receive::{ReceiveError, Received};
 pub use rules::{WorkDir, WorkspaceRules};
 pub use uploads::{Incoming, Upload, Uploads};
 
@@ -37,7 +41,7 @@ use std::fs::{self, OpenOptions};
 use std::future::Future;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
@@ -46,7 +50,7 @@ use crate::http::Http;
 use crate::job::{Job, Signs};
 use crate::log::LogWriter;
 use crate::outcome::{Failure, Outcome};
-use crate::payload::ProcessPayload;
+use crate::payload::{Staging, staging_of};
 use crate::places::{Places, create_private_dir};
 use crate::process::task_file;
 use budget::Hindrance;
@@ -56,14 +60,24 @@ use stage::{Sources, Stage};
 /// How many files that are left out are noted in the log one by one; the task's artifacts list more.
 const NOTES_MAX: usize = 20;
 
+/// Where uploads are that were handed in on another machine.
+pub trait RemoteUploads: Send + Sync {
+    /// Puts it among this machine's uploads, under the same id.
+    fn bring<'a>(&'a self, job: &'a Job, upload: u128, signs: &'a dyn Signs) -> BoxFuture<'a, Result<(), Failure>>;
+}
+
+/// One of several kinds of futures.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 pub(crate) struct Workspaces {
     places: Arc<Places>,
     http: Arc<Http>,
+    remote: Option<Arc<dyn RemoteUploads>>,
 }
 
 impl Workspaces {
-    pub(crate) fn new(places: Arc<Places>, http: Arc<Http>) -> Workspaces {
-        Workspaces { places, http }
+    pub(crate) fn new(places: Arc<Places>, http: Arc<Http>, remote: Option<Arc<dyn RemoteUploads>>) -> Workspaces {
+        Workspaces { places, http, remote }
     }
 
     /// Makes the directory and fills it, unless `halted` comes first and says how the attempt ends instead. When this
@@ -122,7 +136,8 @@ impl Workspaces {
             let path = self.places.work_dir(job.task);
             Failure::worker(format!("the working directory {} cannot be made: {error}", path.display()))
         })?;
-        Sources { places: &self.places, http: &self.http, signs }.put_all(stage, files).await
+        let remote = self.remote.as_deref();
+        Sources { places: &self.places, http: &self.http, signs, job, remote }.put_all(stage, files).await
     }
 
     /// Collects what is to be kept, and tidies up.
@@ -188,9 +203,8 @@ fn make(places: &Places, job: &Job) -> io::Result<()> {
 fn settle(places: &Places, job: &Job, end: End) -> Option<u64> {
     // Asked without following a link, which is what a process may have made of it.
     fs::symlink_metadata(places.work_dir(job.task)).ok()?;
-    let payload = ProcessPayload::parse(job.payload.as_deref()).ok();
-    let (outputs, policy) = payload.map(|payload| (payload.outputs, payload.work_dir)).unwrap_or_default();
-    let mut is_kept = end.keeps(policy.unwrap_or(job.workspace.work_dir));
+    let Staging { outputs, work_dir, .. } = staging_of(job).unwrap_or_default();
+    let mut is_kept = end.keeps(work_dir.unwrap_or(job.workspace.work_dir));
     let mut log = LogWriter::new(places.log_file(job.task, job.attempt), job.output_bytes_max);
     if end != End::NeverBegan && !outputs.is_empty() {
         match collect::collect(places, job, &outputs) {

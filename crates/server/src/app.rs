@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use runyard_core::event::Event;
-use runyard_core::ids::WorkerId;
+use runyard_core::ids::{TaskId, WorkerId};
 use runyard_core::name::{Blob, Name};
 use runyard_store::store::{self, Reader};
-use runyard_worker::Worker;
+use runyard_worker::{LogFollow, Progress, Worker};
 use serde_json::{Map, Value};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +19,7 @@ use crate::access::{self, Actor, Caller, KeyError, KeyRing, USED_SETTING, Used};
 use crate::audit::{Audit, Entry};
 use crate::clock;
 use crate::config::{Live, paths};
+use crate::desk::Desk;
 use crate::edge::{Bodies, RateLimits, StreamPass, Streams};
 use crate::handle::Handle;
 use crate::metrics::Metrics;
@@ -26,6 +27,7 @@ use crate::problem::Error;
 use crate::secrets::Vault;
 use crate::waiters::Waiters;
 use crate::webhook::Webhooks;
+use crate::workers::Roster;
 
 /// The name of the worker inside the server.
 pub const WORKER_EMBEDDED: &str = "embedded";
@@ -37,6 +39,10 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     pub waiters: Arc<Waiters>,
     pub worker: Worker,
+    /// Workers on other machines: who they are,
+    pub roster: Arc<Roster>,
+    /// and what lies ready for them.
+    pub desk: Arc<Desk>,
     pub webhooks: Webhooks,
     pub data_dir: PathBuf,
     pub listen: SocketAddr,
@@ -105,6 +111,23 @@ impl App {
         .await
     }
 
+    /// The growing log of a task's current attempt, wherever it runs.
+    pub fn follow_log(&self, task: TaskId) -> Option<LogFollow> {
+        self.worker.follow_log(task).or_else(|| self.desk.follow_log(task, self.worker.places()))
+    }
+
+    /// What a running task last said of itself, wherever it runs.
+    pub fn progress(&self, task: TaskId) -> Option<Progress> {
+        self.worker.progress(task).or_else(|| self.desk.progress(task))
+    }
+
+    pub fn note_progress(&self, task: TaskId, progress: Progress) {
+        match self.desk.note_progress(task, &progress) {
+            Some(event) => self.worker.tell_progress(event),
+            None => self.worker.note_progress(task, progress),
+        }
+    }
+
     pub fn worker_name(&self, id: WorkerId) -> String {
         if id == self.worker.id() { WORKER_EMBEDDED.to_owned() } else { runyard_wire::Id(id.0).to_string() }
     }
@@ -136,6 +159,10 @@ pub enum KeyMode {
 impl Keys {
     pub fn new(mode: KeyMode, ring: KeyRing) -> Keys {
         Keys { mode, ring: ArcSwap::from_pointee(ring), changing: Mutex::new(()) }
+    }
+
+    pub fn are_asked_for(&self) -> bool {
+        self.mode == KeyMode::Required
     }
 
     pub fn caller(&self, presented: Option<&str>) -> Result<Caller, Error> {

@@ -253,6 +253,9 @@ impl Handle {
                     | Event::Explain { .. }
                     | Event::Session { .. }
                     | Event::Schedule { .. }
+                    | Event::Worker { .. }
+                    | Event::Workers { .. }
+                    | Event::Demand { .. }
             )
         };
         inbox.control.retain(|event| !is_asked(event));
@@ -419,7 +422,8 @@ pub(crate) mod tests {
     #[test]
     fn a_full_control_inbox_refuses_questions_but_takes_reports() {
         let handle = handle();
-        handle.tell((0..CONTROL_MAX + 1).map(|_| Event::WorkerSeen { worker: WorkerId(1) }));
+        handle
+            .tell((0..CONTROL_MAX + 1).map(|_| Event::WorkerSeen { worker: WorkerId(1), vitals: Default::default() }));
         let explain = |ticket| Event::Explain { ticket, task: TaskId(1) };
         assert_eq!(handle.ask(explain).now_or_never().map(|answer| answer.err()), Some(Some(Unavailable::Busy)));
         assert!(handle.ask(submit(1)).now_or_never().is_none());

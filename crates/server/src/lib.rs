@@ -24,6 +24,10 @@ mod secrets;
 mod view;
 mod webhook;
 
+mod autoscale;
+mod desk;
+mod workers;
+
 mod clock;
 pub mod feed;
 #[cfg(test)]

@@ -86,9 +86,13 @@ fn log_happenings(happenings: &[Happening]) {
                 "{}",
                 happening.kind.as_str()
             ),
-            Subject::Worker { name, .. } => {
-                tracing::info!(target: "runyard::worker", worker = %name, "{}", happening.kind.as_str());
-            }
+            Subject::Worker { name, reason, .. } => tracing::info!(
+                target: "runyard::worker",
+                worker = %name,
+                reason = Some(reason.as_ref()).filter(|reason| !reason.is_empty()),
+                "{}",
+                happening.kind.as_str()
+            ),
             Subject::Schedule(facts) => tracing::info!(
                 target: "runyard::schedule",
                 schedule = %facts.name,

@@ -7,6 +7,7 @@
 mod histogram;
 mod scrape;
 mod webhooks;
+mod workers;
 
 use std::time::Duration;
 
@@ -231,7 +232,7 @@ mod tests {
         ]);
         metrics.observe_commit(4, Duration::from_millis(2));
         metrics.observe_request(&Method::POST, StatusCode::CREATED);
-        let text = metrics.scrape(&[], &crate::config::Config::default());
+        let text = metrics.scrape(&[], &crate::config::Config::default(), &[]);
         for line in [
             "runyard_tasks_preempted_total 1",
             "runyard_attempts_failed_total{class=\"deadline\"} 1",

@@ -11,6 +11,7 @@ use runyard_exec::{Places, workspace};
 use crate::metrics::Metrics;
 use crate::scheduler::Observer;
 use crate::waiters::Waiters;
+use crate::workers::Roster;
 
 /// An attempt without output has no log, so a gap does not yet mean the end. Nine attempts in a row that said nothing
 /// between two that did are given up for lost.
@@ -19,12 +20,18 @@ const MISSES_MAX: u32 = 8;
 pub struct Observers {
     metrics: Arc<Metrics>,
     waiters: Arc<Waiters>,
+    roster: Arc<Roster>,
     gone: mpsc::Sender<Vec<TaskId>>,
 }
 
 impl Observers {
     /// Files are deleted on a thread of their own, which ends with this observer.
-    pub fn new(metrics: Arc<Metrics>, waiters: Arc<Waiters>, data_dir: &Path) -> std::io::Result<Observers> {
+    pub fn new(
+        metrics: Arc<Metrics>,
+        waiters: Arc<Waiters>,
+        roster: Arc<Roster>,
+        data_dir: &Path,
+    ) -> std::io::Result<Observers> {
         let places = Places::new(data_dir)?;
         let (gone, tasks) = mpsc::channel::<Vec<TaskId>>();
         let clean = move || {
@@ -33,7 +40,7 @@ impl Observers {
             }
         };
         std::thread::Builder::new().name("file-cleaner".into()).spawn(clean)?;
-        Ok(Observers { metrics, waiters, gone })
+        Ok(Observers { metrics, waiters, roster, gone })
     }
 }
 
@@ -42,6 +49,7 @@ impl Observer for Observers {
         self.metrics.observe_commit(n_events, took);
         self.metrics.observe(happenings);
         self.waiters.observe(happenings);
+        self.roster.observe(happenings);
     }
 
     fn recovered(&self) {

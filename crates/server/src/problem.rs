@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use runyard_core::event::{ChangeRefusal, Refusal};
-use runyard_core::ids::TaskId;
+use runyard_core::ids::{TaskId, WorkerId};
 use runyard_core::task::Phase;
 use runyard_wire::{Id, PROBLEM_CONTENT_TYPE, ParseError, Problem, Timestamp};
 use serde_json::{Map, Value, json};
@@ -26,6 +26,18 @@ pub enum Error {
     UnknownKey,
     #[error("this API key lacks the scope `{}`", .0.as_str())]
     MissingScope(Scope),
+    #[error("the key of a worker is good for what is that worker's only")]
+    ForeignWorker,
+    #[error("there is no worker {}: it was removed, or was away for too long", Id(.0.0))]
+    WorkerNotFound(WorkerId),
+    #[error("another process has registered as this worker since")]
+    Fenced,
+    #[error("there are {0} workers, and that is the limit ([workers] max)")]
+    TooManyWorkers(u32),
+    #[error("the server's own worker cannot be removed, only drained")]
+    EmbeddedWorker,
+    #[error("this worker does not hold attempt {attempt} of task {}", Id(.task.0))]
+    StaleLease { task: TaskId, attempt: u32 },
     #[error("this API key is bound to agents and may not see or touch the work of {}", whose(.0))]
     ForeignAgent(String),
     #[error("this key may not depend on task {task}: it is of agent `{agent}`")]
@@ -186,6 +198,12 @@ pub fn problem(error: &Error) -> Problem {
         Error::NoKey => plain(401, "unauthorized", detail),
         Error::UnknownKey => plain(401, "unknown_key", detail),
         Error::MissingScope(scope) => with(plain(403, "missing_scope", detail), [("scope", json!(scope.as_str()))]),
+        Error::ForeignWorker => plain(403, "foreign_worker", detail),
+        Error::WorkerNotFound(_) => plain(404, "worker_not_found", detail),
+        Error::Fenced => plain(409, "fenced", detail),
+        Error::TooManyWorkers(limit) => with(plain(409, "too_many_workers", detail), [("limit", json!(limit))]),
+        Error::EmbeddedWorker => plain(409, "embedded_worker", detail),
+        Error::StaleLease { .. } => plain(409, "stale_lease", detail),
         Error::ForeignParent { task, agent } => {
             let problem = Problem { field: Some("dependsOn".to_owned()), ..plain(403, "foreign_agent", detail) };
             with(problem, [("agent", json!(agent)), ("task", json!(task))])

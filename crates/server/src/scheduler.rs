@@ -24,23 +24,24 @@ use runyard_core::flow::Resources;
 use runyard_core::ids::{TaskId, Ticket};
 use runyard_core::name::Name;
 use runyard_core::now::Now;
+use runyard_core::worker::Vitals;
 use runyard_exec::guard::Guard;
 use runyard_exec::process::supervise::SupervisorProgram;
 use runyard_exec::{Kind, Secrets};
 use runyard_store::store::{Purge, Store};
 use runyard_store::yard::{Ticked, Yard};
-use runyard_worker::{MayRun, ProcessDefaultsNow, Worker, WorkerOptions};
+use runyard_worker::{DockerDefaultsNow, MayRun, ProcessDefaultsNow, Worker, WorkerOptions};
 use tokio::sync::watch;
 
 use crate::clock::{Clock, wall_ms};
+use crate::desk::Desk;
 use crate::feed::Commit;
 use crate::handle::Handle;
 pub(crate) use embedded::{Offer, known_worker_id, worker_id, worker_spec};
-pub(crate) use hands::{Hands, Told, carry_out, end};
+pub(crate) use hands::{Crew, Hands, Nobody, Orders, Told, carry_out, end};
 
 /// Events handled in one tick; what is left waits for the next, which follows at once.
 const EVENTS_PER_TICK: usize = 2048;
-const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Retention looks for old rows this often, and goes on at once while it finds any and nothing else is to do.
 const PURGE_EVERY: Duration = Duration::from_secs(60);
 /// Between two chunks of retention under load: a thousand rows each, so more than a busy server ends in that time.
@@ -67,10 +68,17 @@ pub struct SchedulerOptions {
     pub grace_ms: u64,
     pub supervisor: Option<SupervisorProgram>,
     pub process_defaults: ProcessDefaultsNow,
+    pub docker_defaults: DockerDefaultsNow,
     pub may_run: MayRun,
     pub guard: Option<Arc<Guard>>,
     pub secrets: Option<Arc<dyn Secrets>>,
     pub capacity: Resources,
+    /// How often the embedded worker says that it is there; read anew each time, so that a reload takes effect.
+    pub heartbeat: Box<dyn Fn() -> Duration + Send>,
+    /// How its machine is doing.
+    pub vitals: Box<dyn FnMut() -> Vitals + Send>,
+    /// Where workers on other machines find what is for them.
+    pub desk: Arc<Desk>,
     pub observer: Box<dyn Observer>,
 }
 
@@ -105,21 +113,27 @@ impl Scheduler {
             grace_ms: options.grace_ms,
             supervisor: options.supervisor,
             process_defaults: options.process_defaults,
+            docker_defaults: options.docker_defaults,
             may_run: options.may_run,
             guard: options.guard,
             secrets: options.secrets,
+            uploads: None,
+            programs: Default::default(),
             runtime: tokio::runtime::Handle::current(),
         };
         let worker = Worker::new(worker_options, move |events: Vec<Event>| link.tell(events))?;
-        let keeps: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| worker.keeps(*kind)).collect();
-        let spec = worker_spec(id, &Offer { kinds: &Kind::ALL, keeps: &keeps, capacity: &options.capacity });
+        let keeps: Vec<Kind> = worker.kinds().iter().copied().filter(|kind| worker.keeps(*kind)).collect();
+        let spec = worker_spec(id, &Offer { kinds: worker.kinds(), keeps: &keeps, capacity: &options.capacity });
         let (n_held_sender, n_held) = watch::channel(0);
         let grace = Duration::from_millis(options.grace_ms);
         let thread = Loop {
             handle: handle.clone(),
             worker: worker.clone(),
+            desk: options.desk,
             spec,
             purge: options.purge,
+            heartbeat: options.heartbeat,
+            vitals: options.vitals,
             observer: options.observer,
             n_held: n_held_sender,
             seen_at: Instant::now(),
@@ -168,8 +182,11 @@ impl Scheduler {
 struct Loop {
     handle: Handle,
     worker: Worker,
+    desk: Arc<Desk>,
     spec: WorkerSpec,
     purge: Box<dyn Fn() -> Purge + Send>,
+    heartbeat: Box<dyn Fn() -> Duration + Send>,
+    vitals: Box<dyn FnMut() -> Vitals + Send>,
     observer: Box<dyn Observer>,
     /// What a stop waits for.
     n_held: watch::Sender<usize>,
@@ -257,8 +274,9 @@ impl Loop {
     }
 
     fn timeout(&self, yard: &Yard, now: Now) -> Duration {
-        let core = yard.next_timeout(now).map_or(HEARTBEAT, Duration::from_millis);
-        let heartbeat = HEARTBEAT.saturating_sub(self.seen_at.elapsed());
+        let heartbeat = (self.heartbeat)();
+        let core = yard.next_timeout(now).map_or(heartbeat, Duration::from_millis);
+        let heartbeat = heartbeat.saturating_sub(self.seen_at.elapsed());
         core.min(heartbeat).min(self.until_purge())
     }
 
@@ -268,12 +286,12 @@ impl Loop {
 
     /// Tells that the worker is alive. One that was given up meanwhile (the loop stood still for too long) joins again.
     fn keep_alive(&mut self, yard: &Yard, events: &mut Vec<Event>) {
-        if self.seen_at.elapsed() < HEARTBEAT {
+        if self.seen_at.elapsed() < (self.heartbeat)() {
             return;
         }
         self.seen_at = Instant::now();
         if yard.core().has_worker(self.spec.id) {
-            events.push(Event::WorkerSeen { worker: self.spec.id });
+            events.push(Event::WorkerSeen { worker: self.spec.id, vitals: (self.vitals)() });
         } else if self.alone.is_empty() {
             self.join();
         }
@@ -320,7 +338,8 @@ impl Loop {
     }
 
     fn let_out(&self, ticked: Ticked, n_events: usize, took: Duration) {
-        let answers = carry_out(&self.worker, ticked.commands);
+        let crew = Crew { own: self.spec.id, hands: &self.worker, desk: &*self.desk };
+        let answers = carry_out(&crew, ticked.commands);
         if ticked.commit.is_some() {
             self.observer.committed(&ticked.happenings, n_events, took);
         }
@@ -354,6 +373,7 @@ impl Loop {
             }
         }
         self.observer.recovered();
+        self.desk.clear_all();
         self.join();
         self.handle.set_serving();
     }
@@ -430,7 +450,10 @@ fn ticket(event: &Event) -> Option<Ticket> {
         | Event::Heartbeat { ticket, .. }
         | Event::Explain { ticket, .. }
         | Event::Session { ticket, .. }
-        | Event::Schedule { ticket, .. } => Some(*ticket),
+        | Event::Schedule { ticket, .. }
+        | Event::Worker { ticket, .. }
+        | Event::Workers { ticket, .. }
+        | Event::Demand { ticket } => Some(*ticket),
         Event::Configure { ticket, .. }
         | Event::Remember { ticket, .. }
         | Event::Deliveries { ticket, .. }

@@ -9,9 +9,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use runyard_core::worker::Vitals;
 use runyard_store::sqlite::SqliteStore;
 use runyard_store::store::{self, Reader, Store, User};
 use runyard_wire::Id;
+use runyard_worker::machine::Machine;
 use serde_json::{Map, Value};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -20,8 +22,10 @@ use tokio_util::sync::CancellationToken;
 use crate::access::{self, ADMIN_KEY_FILE, KeyError, KeyRing, NewKey, Scope, USED_SETTING, write_key_file};
 use crate::app::{App, KeyMode, Keys, keep_used, remember};
 use crate::audit::Audit;
+use crate::autoscale;
 use crate::clock;
-use crate::config::{self, Live, Sources, to_core, to_process_defaults, to_purge, watch_file};
+use crate::config::{self, Live, Sources, to_core, to_docker_defaults, to_process_defaults, to_purge, watch_file};
+use crate::desk::Desk;
 use crate::edge::tls::{self, Tls};
 use crate::edge::{self, Doors, Front, RateLimits, Streams};
 use crate::feed;
@@ -38,6 +42,7 @@ use crate::secrets::Vault;
 use crate::uploads;
 use crate::waiters::Waiters;
 use crate::webhook::{self, Deliverer, OwnSecrets, Webhooks};
+use crate::workers::Roster;
 
 pub const STORE_FILE: &str = "runyard.db";
 /// Tells the command line on the same machine where this server listens.
@@ -165,12 +170,15 @@ impl Server {
         let live = Arc::new(with_patch(sources, &*reader, &data_dir, &key, fixed)?);
         let handle = Handle::new(reader.clone());
         let (metrics, waiters) = (Arc::new(Metrics::default()), Arc::new(Waiters::default()));
-        let observers = Observers::new(metrics.clone(), waiters.clone(), &data_dir)
+        let rows = reader.workers().map_err(|source| Error::Store { path: data_dir.clone(), source })?;
+        let roster = Arc::new(Roster::of(rows));
+        let observers = Observers::new(metrics.clone(), waiters.clone(), roster.clone(), &data_dir)
             .map_err(|source| Error::Data { path: data_dir.clone(), source })?;
         let keys = keys(&options, &*reader, &data_dir, &handle)?;
         let webhooks = webhooks(&*reader, &data_dir, &handle, key.clone())?;
         let vault = vault(&live, &*reader, &data_dir, key)?;
-        let runs = Runs { supervisor: options.supervisor.clone(), secrets: vault.clone() };
+        let desk = Arc::new(Desk::new(handle.clone()));
+        let runs = Runs { supervisor: options.supervisor.clone(), secrets: vault.clone(), desk: desk.clone() };
         // Before there is anybody who commits: the first of it is logged too.
         logging::spawn_task_log(handle.feed().commits());
         let commits = handle.feed().commits();
@@ -183,6 +191,8 @@ impl Server {
             metrics,
             waiters,
             worker: scheduler.worker().clone(),
+            roster,
+            desk,
             webhooks,
             data_dir: data_dir.clone(),
             listen: addr,
@@ -331,6 +341,7 @@ async fn keep_keys(handle: Handle, ring: KeyRing) {
 struct Runs {
     supervisor: Option<PathBuf>,
     secrets: Arc<Vault>,
+    desk: Arc<Desk>,
 }
 
 async fn spawn_scheduler(
@@ -343,7 +354,8 @@ async fn spawn_scheduler(
 ) -> Result<Scheduler, Error> {
     let merged = live.current();
     let config = &merged.config;
-    let (purge_from, defaults_from) = (live.clone(), live.clone());
+    let (purge_from, defaults_from, docker_from) = (live.clone(), live.clone(), live.clone());
+    let heartbeat_from = live.clone();
     let options = SchedulerOptions {
         store: Box::new(store),
         config: Arc::new(to_core(config)),
@@ -351,11 +363,15 @@ async fn spawn_scheduler(
         data_dir: data_dir.to_owned(),
         grace_ms: config.worker.grace_ms.0,
         process_defaults: Arc::new(move || to_process_defaults(&defaults_from.current().config)),
+        docker_defaults: Arc::new(move || to_docker_defaults(&docker_from.current().config)),
         may_run: ground::may_run(live.clone()),
         supervisor: runs.supervisor.map(|program| ground::supervisor(program, config)),
         guard: Some(live.guard().clone()),
         secrets: Some(runs.secrets),
         capacity: capacity(&config.worker),
+        heartbeat: Box::new(move || Duration::from_millis(heartbeat_from.current().config.workers.heartbeat_ms)),
+        vitals: vitals_of_machine(data_dir),
+        desk: runs.desk,
         observer: Box::new(observers),
     };
     drop(merged);
@@ -373,6 +389,7 @@ fn spawn_watchers(app: &Arc<App>, tls: Option<Tls>) {
     }
     tokio::spawn(keep_used(app.clone()));
     tokio::spawn(uploads::sweep(app.clone()));
+    tokio::spawn(autoscale::watch(app.clone()));
 }
 
 /// A server that listens everywhere is reached here by loopback.
@@ -388,4 +405,17 @@ fn write_server_file(data_dir: &Path, url: &str) -> io::Result<()> {
     let text = serde_json::json!({ "url": url, "pid": std::process::id() }).to_string();
     std::fs::write(&fresh, text + "\n")?;
     std::fs::rename(fresh, path)
+}
+
+/// How this machine is doing, for the embedded worker's heartbeat.
+fn vitals_of_machine(data_dir: &Path) -> Box<dyn FnMut() -> Vitals + Send> {
+    let mut machine = Machine::new(data_dir);
+    Box::new(move || {
+        let sample = machine.look();
+        Vitals {
+            cpu_usage_milli: sample.cpu_usage.map(|percent| (percent * 1000.0) as u32),
+            ram_free_mb: sample.ram_free_mb,
+            ..Vitals::default()
+        }
+    })
 }

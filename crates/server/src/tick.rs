@@ -29,7 +29,9 @@ use serde_json::Map;
 use tokio::runtime::Handle;
 
 use crate::clock;
-use crate::config::{Config, Live, Log, Merged, Origin, Sources, to_core, to_process_defaults, to_purge};
+use crate::config::{
+    Config, Live, Log, Merged, Origin, Sources, to_core, to_docker_defaults, to_process_defaults, to_purge,
+};
 use crate::ground::{capacity, data_dir, may_run, open_store, sealing_key, supervisor, vault, with_patch};
 use crate::logging;
 use crate::scheduler::{Offer, known_worker_id, worker_id, worker_spec};
@@ -100,15 +102,19 @@ async fn act(options: &TickOptions, sources: Sources, fixed: Live) -> Result<Sum
     let vault = vault(&live, &*reader, &data_dir, key)?;
     let (config, guard) = (live.current().config.clone(), live.guard().clone());
     let (reports, inbox) = mpsc::channel();
+    let docker_from = live.clone();
     let worker_options = WorkerOptions {
         id: worker_id(&data_dir).map_err(server::Error::Scheduler)?,
         data_dir,
         grace_ms: config.worker.grace_ms.0,
         supervisor: Some(supervisor(options.supervisor.clone(), &config)),
         may_run: may_run(live.clone()),
+        docker_defaults: Arc::new(move || to_docker_defaults(&docker_from.current().config)),
         process_defaults: Arc::new(move || to_process_defaults(&live.current().config)),
         guard: Some(guard),
         secrets: Some(vault),
+        uploads: None,
+        programs: Default::default(),
         runtime: Handle::current(),
     };
     let link = move |events: Vec<Event>| drop(reports.send(events));
@@ -117,8 +123,14 @@ async fn act(options: &TickOptions, sources: Sources, fixed: Live) -> Result<Sum
     let hands = worker.clone();
     let passed = tokio::task::spawn_blocking(move || {
         let summary = Summary::of(hands.found(), Mode::Act);
-        let mut pass =
-            Pass::open(&hands, spec(hands.id(), &config), Box::new(store), core_config(&config), inbox, summary)?;
+        let mut pass = Pass::open(
+            &hands,
+            spec(hands.id(), hands.kinds(), &config),
+            Box::new(store),
+            core_config(&config),
+            inbox,
+            summary,
+        )?;
         pass.run(Duration::from_millis(config.worker.grace_ms.0))?;
         pass.purge(&to_purge(&config), Duration::from_millis(config.uploads.keep_ms), hands.places());
         pass.finish()
@@ -153,15 +165,17 @@ fn rehearse_here(data_dir: &Path, sources: Sources, fixed: Live) -> Result<Summa
     let hands = Rehearsal::new(id, data_dir, link).map_err(|error| server::Error::Scheduler(error.into()))?;
     let summary = Summary::of(hands.found(), Mode::Rehearse);
     let failed = |reason| Error::Tick { reason };
-    let pass = Pass::open(&hands, spec(id, &config), Box::new(store), core_config(&config), inbox, summary);
+    let kinds = to_docker_defaults(&config).kinds_offered();
+    let pass = Pass::open(&hands, spec(id, &kinds, &config), Box::new(store), core_config(&config), inbox, summary);
     let mut pass = pass.map_err(failed)?;
     pass.run(Duration::ZERO).map_err(failed)?;
     Ok(pass.finish().map_err(failed)?.0)
 }
 
 /// Only what goes on when nobody stays.
-fn spec(id: WorkerId, config: &Config) -> WorkerSpec {
-    let kinds = [Kind::Process];
+fn spec(id: WorkerId, offered: &[Kind], config: &Config) -> WorkerSpec {
+    let kept = [Kind::Process, Kind::Docker];
+    let kinds: Vec<Kind> = kept.into_iter().filter(|kind| offered.contains(kind)).collect();
     worker_spec(id, &Offer { kinds: &kinds, keeps: &kinds, capacity: &capacity(&config.worker) })
 }
 

@@ -25,6 +25,7 @@ pub use session::session_view;
 
 use crate::app::App;
 use crate::config::to_process_defaults;
+use crate::intake::runs_a_program;
 use crate::problem::Error;
 
 /// What is shown of a task beside its row: the names in its flow, and its session's.
@@ -121,7 +122,7 @@ fn expected_unmet(app: &App, kind: &str, limits: Option<&wire::Limits>) -> Vec<S
 pub async fn whole_view(app: &App, doc: TaskDoc) -> Result<TaskView, Error> {
     let (id, attempt) = (doc.task.id, doc.task.attempt);
     let mut view = doc_view(app, doc)?;
-    if view.spec.kind == Kind::Process.as_str() && attempt > 0 {
+    if runs_a_program(&view.spec.kind) && attempt > 0 {
         let places = app.worker.places().clone();
         let read = tokio::task::spawn_blocking(move || run_facts(&places, id.0, attempt)).await;
         let facts = read.map_err(|_| Error::Internal("a read ended without an answer".into()))?;
@@ -137,6 +138,7 @@ fn exit_view(exit: ExitFacts) -> Option<ExitView> {
         attempt: exit.attempt,
         exit_code: exit.exit_code,
         signal: exit.signal,
+        out_of_memory: exit.out_of_memory,
         cpu_seconds: exit.cpu_seconds,
         peak_rss_bytes: exit.peak_rss_bytes,
         wall_ms: exit.wall_ms,
@@ -210,7 +212,7 @@ fn progress(app: &App, task: &Task) -> Option<wire::Progress> {
     if !task.phase().is_held() {
         return None;
     }
-    app.worker.progress(task.id).map(wire_progress)
+    app.progress(task.id).map(wire_progress)
 }
 
 pub fn wire_progress(progress: runyard_worker::Progress) -> wire::Progress {
@@ -312,8 +314,9 @@ pub fn event_view(id: String, happening: &Happening) -> EventView {
             let counts = session::counts(session);
             view.data = Some(json!({ "generation": session.generation, "counts": counts }).into());
         }
-        Subject::Worker { worker, name } => {
+        Subject::Worker { worker, name, reason } => {
             view.data = Some(json!({ "worker": Id(worker.0), "name": name.as_str() }).into());
+            view.reason = Some(reason.to_string()).filter(|reason| !reason.is_empty());
         }
         Subject::Schedule(facts) => schedule::add_schedule_facts(&mut view, facts),
         Subject::Config => {}

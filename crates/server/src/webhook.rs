@@ -33,7 +33,7 @@ mod window;
 pub use deliverer::Deliverer;
 pub use message::{Aim, aim, message_id, target_of};
 pub use own_secrets::{OwnSecrets, SETTING};
-pub use send::{Outcome, Sent};
+pub use send::{Outcome, Outgoing, Sent, post};
 #[cfg(test)]
 pub use sign::signatures;
 pub use sign::{Secret, secrets_of};

@@ -97,6 +97,22 @@ fn table() -> Vec<Row> {
         submit("post", "/v1/schedules/{id}/resume", Foreign, Value::Null),
         submit("post", "/v1/schedules/{id}/run", Foreign, Value::Null),
         submit("delete", "/v1/schedules/{id}", Foreign, Value::Null),
+        row(
+            Some("worker"),
+            "post",
+            "/v1/workers",
+            Everyones,
+            json!({"name": "w", "cpus": 1, "ramMb": 1, "kinds": ["noop"]}),
+        ),
+        read("/v1/workers", Everyones),
+        read("/v1/workers/{id}", Everyones),
+        admin("delete", "/v1/workers/{id}"),
+        admin("post", "/v1/workers/{id}/register"),
+        admin("post", "/v1/workers/{id}/sync"),
+        admin("post", "/v1/workers/{id}/drain"),
+        admin("post", "/v1/workers/{id}/resume"),
+        admin("get", "/v1/workers/{id}/uploads/{upload}"),
+        admin("put", "/v1/workers/{id}/tasks/{task}/artifacts/{path}"),
         admin("put", "/v1/agents/{name}"),
         admin("put", "/v1/lanes/{name}"),
         admin("patch", "/v1/config"),
@@ -145,8 +161,14 @@ impl Stage {
             path if path.starts_with("/v1/schedules") => &self.schedule,
             _ => &self.task,
         };
-        let path =
-            row.path.replace("{id}", id).replace("{key}", "other%2F7").replace("{name}", "any").replace("{path}", "a");
+        let path = row
+            .path
+            .replace("{id}", id)
+            .replace("{upload}", id)
+            .replace("{task}", id)
+            .replace("{key}", "other%2F7")
+            .replace("{name}", "any")
+            .replace("{path}", "a");
         let path = if path.ends_with("/wait") { path + "?timeoutMs=0" } else { path };
         let mut request = Request::new(&self.yard.addr, &row.method.to_ascii_uppercase(), &path);
         if let Some(key) = key {
@@ -202,12 +224,12 @@ async fn a_foreign_host_or_origin_is_refused_on_every_route() {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_scope_opens_its_routes_and_no_other() {
     let stage = Stage::new().await;
-    for scope in ["read", "submit", "exec", "admin"] {
+    for scope in ["read", "submit", "exec", "worker", "admin"] {
         let key = stage.key(json!({"name": scope, "scopes": [scope]})).await;
         for row in table() {
             let opens = match row.scope {
                 None => true,
-                Some("submit") => scope != "read",
+                Some("submit") => !matches!(scope, "read" | "worker"),
                 Some(needed) => scope == needed || scope == "admin",
             };
             let place = format!("{scope}: {} {}", row.method, row.path);
@@ -229,7 +251,7 @@ async fn a_bound_key_sees_and_touches_no_work_of_others() {
     for agents in [json!(["mine"]), json!(["mine", "too"])] {
         let scopes = json!(["read", "submit", "exec"]);
         let key = stage.key(json!({"name": "bound", "scopes": scopes, "agents": agents})).await;
-        for row in table().iter().filter(|row| row.scope != Some("admin")) {
+        for row in table().iter().filter(|row| !matches!(row.scope, Some("admin" | "worker"))) {
             let place = format!("{agents}: {} {}", row.method, row.path);
             if row.bound == Own {
                 let status = stage.request(row, Some(&key)).status().await;

@@ -46,11 +46,14 @@ impl World {
             85 if self.rng.chance(30) => self.admit(),
             86..=90 if !self.inbox.is_empty() => {
                 let at = self.rng.below(self.inbox.len() as u64) as usize;
-                if let Event::Report { .. } | Event::WorkerSeen { .. } = &self.inbox[at] {
-                    self.inbox.push(self.inbox[at].clone());
+                let event = self.inbox[at].clone();
+                match event {
+                    Event::Report { .. } | Event::WorkerSeen { .. } => self.inbox.push(event),
+                    _ => self.repeat_call(&event),
                 }
             }
             91..=93 => self.shuffle(),
+            94 if self.rng.chance(40) => self.manage_worker(),
             94 => self.deliver(),
             80..=85 if self.universe.n_schedules > 0 => self.schedule_act(),
             95..=99 if self.universe.in_session > 0 => self.session_act(),
@@ -214,6 +217,14 @@ impl World {
                 let worker = &mut self.workers[at];
                 match (worker.link, self.rng.below(4)) {
                     (Link::Up, 0) => worker.link = Link::Silent,
+                    (Link::Up, 1) if worker.is_remote() => {
+                        worker.link = Link::Unjoined;
+                        self.hand_in(at, Vec::new(), true);
+                        if self.rng.chance(50) {
+                            self.workers[at].lose_everything();
+                        }
+                    }
+                    (Link::Up, 2) if worker.is_remote() => worker.restart(),
                     (Link::Up, 1) => {
                         let event = Event::WorkerGone { worker: worker.id(), reason: "it said goodbye".into() };
                         worker.link = Link::Unjoined;

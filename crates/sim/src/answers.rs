@@ -128,6 +128,7 @@ impl Oracle {
                 assert!(answers.insert(*ticket, answer).is_none(), "{ticket:?} is answered once");
             }
         }
+        answers.iter().for_each(|(ticket, answer)| self.check_reply(*ticket, answer, forecast));
         for (ticket, (task, expected)) in &forecast.cancels {
             let Some(Answer::Cancel(answer)) = answers.get(ticket) else { panic!("{ticket:?} is not answered") };
             assert!(

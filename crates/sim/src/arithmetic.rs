@@ -20,13 +20,13 @@ pub struct Usage {
     lanes: BTreeMap<Name, u32>,
     kinds: BTreeMap<Name, u32>,
     gates: BTreeMap<Name, u32>,
-    workers: BTreeMap<WorkerId, Load>,
+    pub(crate) workers: BTreeMap<WorkerId, Load>,
 }
 
 #[derive(Default)]
-struct Load {
-    n_held: u32,
-    reserved: Resources,
+pub(crate) struct Load {
+    pub n_held: u32,
+    pub reserved: Resources,
 }
 
 /// A gate by its kind and its name, as `explain` calls it.
@@ -95,10 +95,12 @@ impl Oracle {
     }
 
     fn check_room(&self, usage: &Usage, key: &FlowKey, lease: &Lease) {
-        let worker = self.workers.get(&lease.worker).expect("a task starts on a worker that is there");
+        assert!(self.workers.contains_key(&lease.worker), "a task starts on a worker that is there");
         let load = &usage.workers[&lease.worker];
         let before = Load { n_held: load.n_held - 1, reserved: minus(&load.reserved, &key.shape.resources) };
-        assert_eq!(self.unfit(worker, &key.shape, &before), None, "a start on {:?}", lease.worker);
+        let own_mb = key.shape.resources.ram_mb;
+        let unfit = self.unfit_with(lease.worker, &key.shape, &before, own_mb);
+        assert_eq!(unfit, None, "a start on {:?}", lease.worker);
     }
 
     /// Starts take from rates, one after the other.
@@ -288,12 +290,18 @@ impl Oracle {
 
     fn has_room(&self, key: &FlowKey, usage: &Usage, keeps: &[Keep]) -> bool {
         let nothing = Load::default();
-        self.workers.iter().any(|(id, worker)| {
+        self.workers.keys().any(|id| {
             let load = usage.workers.get(id).unwrap_or(&nothing);
             let asks = key.shape.resources != Resources::default();
             let is_kept = keeps.iter().any(|keep| keep.at == KeptAt::Worker(*id) && *keep.flow != *key);
-            self.unfit(worker, &key.shape, load).is_none() && !(asks && is_kept)
+            self.unfit_with(*id, &key.shape, load, 0).is_none() && !(asks && is_kept)
         })
+    }
+
+    /// `later_mb` as in `unwell`.
+    pub(crate) fn unfit_with(&self, id: WorkerId, shape: &Shape, load: &Load, later_mb: u32) -> Option<&'static str> {
+        let worker = &self.workers[&id];
+        self.unfit(worker, shape, load).or_else(|| self.unwell(id, shape, load, later_mb))
     }
 
     fn unfit(&self, worker: &WorkerShadow, shape: &Shape, load: &Load) -> Option<&'static str> {
@@ -386,7 +394,7 @@ fn add(total: &mut Resources, more: &Resources) {
     total.named.extend(more.named.iter().cloned());
 }
 
-fn minus(total: &Resources, less: &Resources) -> Resources {
+pub(crate) fn minus(total: &Resources, less: &Resources) -> Resources {
     let mut rest = total.clone();
     rest.cpu_milli -= less.cpu_milli;
     rest.ram_mb -= less.ram_mb;

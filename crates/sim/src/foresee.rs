@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use runyard_core::config::Config;
 use runyard_core::event::{
-    Admit, CancelAnswer, Change, ChangeRefusal, Event, Fault, HeartbeatAnswer, Report, SessionAct, Submission,
+    Admit, CancelAnswer, Change, ChangeRefusal, Event, Fault, HeartbeatAnswer, Held, Report, SessionAct, Submission,
+    WorkerSpec,
 };
 use runyard_core::ids::{TaskId, Ticket, Token, WorkerId};
 use runyard_core::name::Name;
@@ -14,6 +15,7 @@ use runyard_core::now::Now;
 use runyard_core::session::Context;
 use runyard_core::task::{Class, Delay, Lease, Phase, State, Stop, Task};
 
+use crate::fleet::Reply;
 use crate::oracle::{Oracle, WorkerShadow};
 use crate::quiet::Expected;
 use crate::schedules::Wish;
@@ -38,6 +40,8 @@ pub struct Forecast {
     pub(crate) expected: Vec<Expected>,
     /// Messages that some running task says it has taken in.
     pub(crate) taken: BTreeSet<TaskId>,
+    /// How workers on other machines are answered.
+    pub(crate) replies: BTreeMap<Ticket, Reply>,
 }
 
 /// A task that an event of the tick touched.
@@ -64,7 +68,7 @@ pub(crate) enum Fate {
 
 pub(crate) type Ledger = [u32; 4];
 
-enum End {
+pub(crate) enum End {
     Completed,
     Failed {
         class: Class,
@@ -143,30 +147,9 @@ impl Oracle {
                 forecast.changes.insert(*ticket, (change.clone(), refusal));
             }
             Event::Heartbeat { ticket, task } => self.foresee_heartbeat(*ticket, *task, forecast),
-            Event::WorkerJoined { worker, held } => {
-                let shadow = WorkerShadow {
-                    spec: worker.clone(),
-                    joined: true,
-                    seen_ms: self.now.steady_ms,
-                    cooling_until_ms: 0,
-                };
-                self.workers.insert(worker.id, shadow);
-                for (task, attempt) in self.leases_of(worker.id, forecast) {
-                    if !held.iter().any(|held| held.task == task && held.attempt == attempt) {
-                        self.end(task, End::Gone, forecast);
-                    }
-                }
-                for held in held {
-                    if !self.is_live(worker.id, held.task, held.attempt, held.token, forecast) {
-                        forecast.revokes.push((worker.id, held.task, held.attempt));
-                    }
-                }
-                self.listen_again(worker.id, forecast);
-                if self.admit == Admit::Stopping {
-                    self.stop_with_server(worker.id, forecast);
-                }
-            }
-            Event::WorkerSeen { worker } => {
+            Event::WorkerJoined { worker, held } => self.foresee_joined(worker, held, forecast),
+            Event::Worker { ticket, worker, act } => self.foresee_worker(*ticket, *worker, act, forecast),
+            Event::WorkerSeen { worker, .. } => {
                 if let Some(worker) = self.workers.get_mut(worker) {
                     worker.seen_ms = self.now.steady_ms;
                 }
@@ -190,6 +173,27 @@ impl Oracle {
                 }
             }
             _ => {}
+        }
+    }
+
+    pub(crate) fn foresee_joined(&mut self, spec: &WorkerSpec, held: &[Held], forecast: &mut Forecast) {
+        self.n_samples += 1;
+        let id = spec.id;
+        let shadow = WorkerShadow::new(spec.clone(), true, self.now.steady_ms, self.n_samples);
+        self.workers.insert(id, shadow);
+        for (task, attempt) in self.leases_of(id, forecast) {
+            if !held.iter().any(|held| held.task == task && held.attempt == attempt) {
+                self.end(task, End::Gone, forecast);
+            }
+        }
+        for held in held {
+            if !self.is_live(id, held.task, held.attempt, held.token, forecast) {
+                forecast.revokes.push((id, held.task, held.attempt));
+            }
+        }
+        self.listen_again(id, forecast);
+        if self.admit == Admit::Stopping {
+            self.stop_with_server(id, forecast);
         }
     }
 
@@ -292,7 +296,11 @@ impl Oracle {
 
     fn is_kept(&self, task: &Task) -> bool {
         let worker = task.state.lease().and_then(|lease| self.workers.get(&lease.worker));
-        worker.is_some_and(|worker| worker.spec.keeps.contains(&self.key_of(task).shape.kind))
+        worker.is_some_and(|worker| {
+            // What runs elsewhere does not end with the server.
+            let is_elsewhere = self.registered.contains_key(&worker.spec.id);
+            is_elsewhere || worker.spec.keeps.contains(&self.key_of(task).shape.kind)
+        })
     }
 
     /// The first stop fixes what comes after; only a cancel overrides it.
@@ -305,7 +313,7 @@ impl Oracle {
         }
     }
 
-    fn foresee_report(&mut self, worker: WorkerId, id: TaskId, report: &Report, forecast: &mut Forecast) {
+    pub(crate) fn foresee_report(&mut self, worker: WorkerId, id: TaskId, report: &Report, forecast: &mut Forecast) {
         let end = match report {
             Report::Started => {
                 let since_ms = self.now.steady_ms;
@@ -320,14 +328,18 @@ impl Oracle {
             Report::InputTaken { message } => return self.foresee_taken(id, *message, forecast),
             Report::Completed { .. } => End::Completed,
             Report::Failed { class, retry_after_ms, fault, .. } => {
-                let cooldown_ms = self.config.worker_cooldown_ms;
-                let shadow = self.workers.get_mut(&worker).filter(|worker| !worker.spec.embedded);
-                if let (Fault::Worker, Some(shadow)) = (fault, shadow) {
-                    shadow.cooling_until_ms = self.now.steady_ms + cooldown_ms;
+                if *fault == Fault::Worker || *class == Class::Lost {
+                    self.cool(worker);
                 }
                 End::Failed { class: *class, retry_after_ms: *retry_after_ms }
             }
-            Report::Stopped => End::Dropped,
+            Report::Stopped => {
+                let foreseen = self.touch(id, forecast).expect("a live lease is in a row");
+                if foreseen.task.stop().is_none() {
+                    self.cool(worker);
+                }
+                End::Dropped
+            }
             Report::NotStarted { .. } => End::NotStarted,
         };
         if let Report::Completed { usage: Some(usage), .. } | Report::Failed { usage: Some(usage), .. } = report {
@@ -340,6 +352,13 @@ impl Oracle {
         self.end(id, end, forecast);
     }
 
+    fn cool(&mut self, worker: WorkerId) {
+        let until_ms = self.now.steady_ms + self.config.worker_cooldown_ms;
+        if let Some(shadow) = self.workers.get_mut(&worker).filter(|worker| !worker.spec.embedded) {
+            shadow.cooling_until_ms = until_ms;
+        }
+    }
+
     pub(crate) fn leases_of(&self, worker: WorkerId, forecast: &Forecast) -> Vec<(TaskId, u32)> {
         let task = |id| forecast.tasks.get(id).map_or(&self.rows[id], |foreseen| &foreseen.task);
         let held = self.held.keys().map(task);
@@ -347,7 +366,14 @@ impl Oracle {
         held.map(|task| (task.id, task.attempt)).collect()
     }
 
-    fn is_live(&self, worker: WorkerId, id: TaskId, attempt: u32, token: Token, forecast: &Forecast) -> bool {
+    pub(crate) fn is_live(
+        &self,
+        worker: WorkerId,
+        id: TaskId,
+        attempt: u32,
+        token: Token,
+        forecast: &Forecast,
+    ) -> bool {
         let task = forecast.tasks.get(&id).map(|foreseen| &foreseen.task).or_else(|| self.rows.get(&id));
         task.is_some_and(|task| {
             let lease = task.state.lease();
@@ -404,7 +430,7 @@ impl Oracle {
         }
     }
 
-    fn end(&self, id: TaskId, end: End, forecast: &mut Forecast) {
+    pub(crate) fn end(&self, id: TaskId, end: End, forecast: &mut Forecast) {
         let foreseen = self.touch(id, forecast).expect("a lease is in a row");
         let stop = foreseen.task.stop();
         let (fate, ledger) = self.fate(&foreseen.task, stop, &end);

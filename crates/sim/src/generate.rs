@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use runyard_core::config::{AgentConfig, Config, GateConfig, LaneConfig};
+use runyard_core::config::{AgentConfig, Config, GateConfig, LaneConfig, PlacementConfig};
 use runyard_core::event::{
     Change, HappeningKind, Idempotency, NewBatch, NewMember, NewTask, Refusal, SessionAct, Submission, SubmitMode,
     WorkerSpec,
@@ -52,7 +52,7 @@ impl Universe {
             is_tiny: rng.chance(60),
             has_resources: rng.chance(60),
             has_gates: rng.chance(50),
-            n_workers: rng.between(1, 3),
+            n_workers: rng.between(1, 4),
             n_sessions: rng.between(1, 4),
             in_session: *rng.pick(&[0, 20, 60, 90]),
             live_max: *rng.pick(&[8, 20, 40, 80]),
@@ -97,6 +97,9 @@ pub fn config(rng: &mut Rng, universe: &Universe) -> Config {
         assign_timeout_ms: 1500,
         worker_offline_ms: 3000,
         worker_cooldown_ms: 2500,
+        worker_forget_ms: u64::MAX / 4,
+        workers_max: 16,
+        placement: PlacementConfig::default(),
         rejections_per_hour_max: *rng.pick(&[2, 1000]),
         retention_ms: 30 * 24 * 3_600_000,
         hooks: if rng.chance(15) { vec![hook()] } else { Vec::new() },

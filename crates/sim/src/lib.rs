@@ -20,6 +20,7 @@ mod answers;
 mod appoint;
 pub mod arithmetic;
 mod compare;
+mod fleet;
 pub mod foresee;
 pub mod mail;
 pub mod oracle;
@@ -33,6 +34,7 @@ mod signs;
 mod timetable;
 
 pub mod generate;
+mod remote;
 pub mod rng;
 pub mod tap;
 pub mod worker;

@@ -15,6 +15,7 @@ use runyard_core::now::Now;
 use runyard_core::schedule::Run;
 use runyard_core::session::{Message, SessionId};
 use runyard_core::task::{Phase, State, Task, Wait};
+use runyard_core::worker::WorkerRow;
 use runyard_core::write::{CountDelta, CountKey, SessionDrop, WriteSet};
 
 use crate::mail::Mail;
@@ -58,6 +59,12 @@ pub struct Oracle {
     /// Nothing was left to do before this tick.
     pub is_rested: bool,
     pub workers: BTreeMap<WorkerId, WorkerShadow>,
+    /// Those on other machines, as they should be stored, and as they are.
+    pub registered: BTreeMap<WorkerId, WorkerRow>,
+    pub registered_stored: BTreeMap<WorkerId, WorkerRow>,
+    pub n_samples: u64,
+    /// After which measurement of its worker each held task was placed.
+    pub claims: DetMap<TaskId, (WorkerId, u64)>,
     /// For each named gate the moment, in µs, at which its bucket is full again.
     pub rates: BTreeMap<Name, u64>,
     pub keys: BTreeMap<(Name, Name), IdempotencyRow>,
@@ -93,6 +100,32 @@ pub struct WorkerShadow {
     pub joined: bool,
     pub seen_ms: u64,
     pub cooling_until_ms: u64,
+    /// What its machine said last, and how often it has spoken since it came.
+    pub cpu_usage_milli: Option<u32>,
+    pub ram_free_mb: Option<u32>,
+    pub n_samples: u32,
+    /// The number of its last measurement, or of its coming, over all workers.
+    pub sample: u64,
+    pub trouble: bool,
+    /// It wants no more than so many.
+    pub heads_max: Option<u32>,
+}
+
+impl WorkerShadow {
+    pub fn new(spec: WorkerSpec, joined: bool, seen_ms: u64, sample: u64) -> WorkerShadow {
+        WorkerShadow {
+            spec,
+            joined,
+            seen_ms,
+            cooling_until_ms: 0,
+            cpu_usage_milli: None,
+            ram_free_mb: None,
+            n_samples: 0,
+            sample,
+            trouble: false,
+            heads_max: None,
+        }
+    }
 }
 
 /// What one commit changed.
@@ -142,6 +175,10 @@ impl Oracle {
             stopped: BTreeSet::new(),
             is_rested: false,
             workers: BTreeMap::new(),
+            registered: BTreeMap::new(),
+            registered_stored: BTreeMap::new(),
+            n_samples: 0,
+            claims: DetMap::default(),
             rates: BTreeMap::new(),
             keys: BTreeMap::new(),
             mail: Mail::default(),
@@ -168,6 +205,7 @@ impl Oracle {
         self.is_stopping_anew = self.admit == Admit::Stopping;
         self.advance(now);
         self.workers.clear();
+        self.registered = self.registered_stored.clone();
         self.heard_ms.clear();
         // The count of starts begins anew with the core.
         self.n_starts_since_aged = u64::from(u32::MAX);
@@ -175,21 +213,17 @@ impl Oracle {
             let task = &self.rows[id];
             let worker = task.state.lease().expect("held rows have leases").worker;
             *lane = lane_of(&self.config, &self.flows[&task.flow].key.lane);
-            let absent = WorkerShadow {
-                spec: WorkerSpec {
-                    id: worker,
-                    name: Name::new(""),
-                    kinds: Vec::new(),
-                    keeps: Vec::new(),
-                    capacity: Default::default(),
-                    parallel_max: None,
-                    labels: Vec::new(),
-                    embedded: false,
-                },
-                joined: false,
-                seen_ms: self.now.steady_ms,
-                cooling_until_ms: 0,
+            let spec = WorkerSpec {
+                id: worker,
+                name: Name::new(""),
+                kinds: Vec::new(),
+                keeps: Vec::new(),
+                capacity: Default::default(),
+                parallel_max: None,
+                labels: Vec::new(),
+                embedded: false,
             };
+            let absent = WorkerShadow::new(spec, false, self.now.steady_ms, 0);
             self.workers.insert(worker, absent);
         }
     }
@@ -262,6 +296,8 @@ impl Oracle {
                 _ => None,
             })
             .collect();
+        self.registered_stored.extend(writes.workers_put.iter().map(|row| (row.spec.id, row.clone())));
+        writes.workers_removed.iter().for_each(|id| drop(self.registered_stored.remove(id)));
         self.hear(&writes.happenings, &applied);
         self.apply_mail(writes, &applied);
         self.apply_schedules(writes, &mut applied);

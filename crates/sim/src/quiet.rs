@@ -6,6 +6,7 @@ use runyard_core::event::{Event, NewTask, Report};
 use runyard_core::ids::TaskId;
 use runyard_core::name::Name;
 use runyard_core::task::{Delay, Phase, State, Stop, Task, Wait};
+use runyard_core::worker::WorkerAct;
 use runyard_store::yard::RELEASE_ROWS_MAX;
 
 use crate::foresee::Forecast;
@@ -37,6 +38,9 @@ impl Oracle {
                     }
                 }
                 Event::Session { key, .. } => named.entry(key).or_default().push(event),
+                // As quiet as what is said with it.
+                Event::Worker { act: WorkerAct::Sync(sync), .. }
+                    if !sync.joins && sync.reports.iter().all(|(_, report)| Oracle::is_sign(report)) => {}
                 Event::WorkerSeen { .. }
                 | Event::Heartbeat { .. }
                 | Event::Report { report: Report::Started | Report::Alive, .. } => {}

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
-use runyard_core::event::{Event, Fault, Held, Report, Start, WorkerSpec};
+use runyard_core::event::{Command, Event, Fault, Held, Report, Start, WorkerSpec};
 use runyard_core::ids::{TaskId, WorkerId};
 use runyard_core::task::Class;
+use runyard_core::worker::Vitals;
 
 use crate::generate;
 use crate::rng::Rng;
@@ -16,6 +17,11 @@ pub struct SimWorker {
     runs: BTreeMap<TaskId, Run>,
     ended: BTreeMap<TaskId, Ended>,
     seen_ms: u64,
+    /// Of a worker on another machine: the session of the process that runs now, as far as it knows.
+    pub session: u64,
+    pub registered: bool,
+    /// What the server has for it, and could not hand over.
+    pub mail: Vec<Command>,
 }
 
 struct Ended {
@@ -63,11 +69,25 @@ pub enum Mood {
 
 impl SimWorker {
     pub fn new(spec: WorkerSpec) -> SimWorker {
-        SimWorker { spec, link: Link::Unjoined, runs: BTreeMap::new(), ended: BTreeMap::new(), seen_ms: 0 }
+        SimWorker {
+            spec,
+            link: Link::Unjoined,
+            runs: BTreeMap::new(),
+            ended: BTreeMap::new(),
+            seen_ms: 0,
+            session: 0,
+            registered: false,
+            mail: Vec::new(),
+        }
     }
 
     pub fn id(&self) -> WorkerId {
         self.spec.id
+    }
+
+    /// On another machine: it registers, and says everything in one call.
+    pub fn is_remote(&self) -> bool {
+        !self.spec.embedded
     }
 
     /// The machine died: nothing of it is left.
@@ -75,6 +95,25 @@ impl SimWorker {
         self.runs.clear();
         self.ended.clear();
         self.link = Link::Unjoined;
+        self.registered = false;
+        self.mail.clear();
+    }
+
+    /// Another process takes over what goes on by itself.
+    pub fn restart(&mut self) {
+        self.lose_unkept();
+        self.registered = false;
+        self.mail.clear();
+    }
+
+    /// All leases: what runs, what waits for its predecessor's end, and ends that were not acknowledged.
+    pub fn held(&self) -> Vec<Held> {
+        let running = self.runs.values().filter_map(|run| match (run.given_up, &run.next) {
+            (false, _) => Some(run.lease),
+            (true, Some(next)) => Some(lease_of(next)),
+            (true, None) => None,
+        });
+        running.chain(self.ended.values().map(|ended| ended.lease)).collect()
     }
 
     /// The server died and this worker with it, but not what goes on by itself: its lease and its end are found again.
@@ -93,13 +132,7 @@ impl SimWorker {
     pub fn join(&mut self, now_ms: u64, inbox: &mut Vec<Event>) {
         self.link = Link::Up;
         self.seen_ms = now_ms;
-        let running = self.runs.values().filter_map(|run| match (run.given_up, &run.next) {
-            (false, _) => Some(run.lease),
-            (true, Some(next)) => Some(lease_of(next)),
-            (true, None) => None,
-        });
-        let held = running.chain(self.ended.values().map(|ended| ended.lease)).collect();
-        inbox.push(Event::WorkerJoined { worker: self.spec.clone(), held });
+        inbox.push(Event::WorkerJoined { worker: self.spec.clone(), held: self.held() });
         let started = self.runs.values().filter(|run| !run.given_up && run.told_started);
         let started = started.map(|run| report(self.spec.id, run.lease, Report::Started));
         let ended = self.ended.values().map(|ended| report(self.spec.id, ended.lease, ended.report.clone()));
@@ -182,7 +215,7 @@ impl SimWorker {
         let is_up = self.link == Link::Up;
         if is_up && self.seen_ms + HEARTBEAT_MS <= now_ms {
             self.seen_ms = now_ms;
-            inbox.push(Event::WorkerSeen { worker: self.spec.id });
+            inbox.push(Event::WorkerSeen { worker: self.spec.id, vitals: Vitals::default() });
         }
         let mut over = Vec::new();
         for run in self.runs.values_mut() {

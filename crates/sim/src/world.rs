@@ -3,6 +3,7 @@
 //! The yard is driven as the server drives it: it ticks when events came, when the last tick said `again`, and when the
 //! time it named has come; never otherwise, so that a lost wake-up shows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use runyard_core::config::Config;
@@ -16,6 +17,7 @@ use runyard_store::yard::{Ticked, Yard};
 
 use crate::generate::{self, Universe};
 use crate::oracle::{Applied, Oracle};
+use crate::remote::Call;
 use crate::rng::Rng;
 use crate::tap::Tap;
 use crate::worker::{Link, Mood, SimWorker};
@@ -41,6 +43,8 @@ pub struct World {
     pub(crate) keys: Vec<Idempotency>,
     /// Leases that were handed out once, for reports that come too late.
     pub(crate) old_leases: Vec<(runyard_core::ids::WorkerId, TaskId, u32, Token)>,
+    /// Calls of workers on other machines.
+    pub(crate) calls: BTreeMap<Ticket, Call>,
     ticket: u64,
     bug: Option<Bug>,
     digest: Option<u64>,
@@ -76,6 +80,7 @@ impl World {
             known: Vec::new(),
             keys: Vec::new(),
             old_leases: Vec::new(),
+            calls: BTreeMap::new(),
             ticket: 0,
             bug,
             digest: None,
@@ -162,11 +167,23 @@ impl World {
     }
 
     pub fn let_workers_work(&mut self) {
-        for worker in &mut self.workers {
-            if worker.link == Link::Unjoined && (worker.spec.embedded || self.rng.chance(30)) {
-                worker.join(self.steady_ms, &mut self.inbox);
+        for at in 0..self.workers.len() {
+            let worker = &self.workers[at];
+            if worker.is_remote() && !worker.registered && (self.mood == Mood::Calm || self.rng.chance(40)) {
+                self.register(at);
             }
-            worker.pass(self.steady_ms, self.mood, &mut self.rng, &mut self.inbox);
+            if self.workers[at].link != Link::Silent {
+                let mail = std::mem::take(&mut self.workers[at].mail);
+                mail.into_iter().for_each(|command| self.carry_out(command));
+            }
+            let mut said = Vec::new();
+            let worker = &mut self.workers[at];
+            let may_join = worker.spec.embedded || (worker.registered && self.rng.chance(30));
+            if worker.link == Link::Unjoined && may_join {
+                worker.join(self.steady_ms, &mut said);
+            }
+            worker.pass(self.steady_ms, self.mood, &mut self.rng, &mut said);
+            self.hand_in(at, said, false);
         }
     }
 
@@ -186,7 +203,9 @@ impl World {
     pub fn crash(&mut self) {
         self.yard = None;
         self.inbox.clear();
+        self.calls.clear();
         for worker in &mut self.workers {
+            worker.mail.clear();
             match worker.spec.embedded {
                 true => worker.lose_unkept(),
                 false => worker.link = Link::Unjoined,
@@ -215,6 +234,7 @@ impl World {
         let now = self.now();
         self.oracle.is_rested = !self.again;
         let forecast = self.oracle.foresee(now, events);
+        let keeps_before = self.yard().core().keeps();
         let ends: Vec<(usize, Held)> = events.iter().filter_map(|event| self.end_of(event)).collect();
         let result = self.yard_mut().tick(now, events);
         let committed = self.tap.committed();
@@ -227,6 +247,7 @@ impl World {
             self.oracle.check_rows(&forecast, &applied, &seen);
             self.oracle.check_sessions(&forecast, &applied);
         }
+        self.oracle.note_claims(&applied.started);
         self.oracle.check_limits(&applied.started);
         self.oracle.take_rates(&applied.started);
         self.oracle.check_order(&applied);
@@ -237,6 +258,8 @@ impl World {
             Ok(ticked) => {
                 let keeps = self.yard().core().keeps();
                 self.oracle.check_commands(&forecast, &ticked, &applied, &keeps);
+                self.oracle.check_registered();
+                self.oracle.check_places(&applied, &keeps_before, &keeps);
                 self.oracle.merge_keys(&applied);
                 for (worker, lease) in ends {
                     self.workers[worker].acknowledge(lease);
@@ -280,6 +303,7 @@ impl World {
         self.oracle.recovered(now);
         self.inbox.retain(|event| !matches!(event, Event::Submit(_)));
         for worker in &mut self.workers {
+            worker.mail.clear();
             if worker.link == Link::Up {
                 worker.link = Link::Unjoined;
             }
@@ -304,41 +328,50 @@ impl World {
 
     fn let_out(&mut self, ticked: Ticked) {
         self.again = ticked.again;
-        let now_ms = self.steady_ms;
         for command in ticked.commands {
-            match command {
-                Command::Start(start) => {
-                    self.starts.push(start.task);
-                    self.old_leases.push((start.worker, start.task, start.attempt, start.token));
-                    let surplus = self.old_leases.len().saturating_sub(40);
-                    self.old_leases.drain(..surplus);
-                    let worker = self.workers.iter_mut().find(|worker| worker.id() == start.worker);
-                    let worker = worker.expect("a start names a worker that joined");
-                    worker.start(now_ms, start, self.mood, &mut self.rng);
-                }
-                Command::Stop { worker, task, attempt, token, .. } => {
-                    let lease = Held { task, attempt, token };
-                    let worker = self.workers.iter_mut().find(|other| other.id() == worker);
-                    let worker = worker.expect("a stop names a worker that joined");
-                    worker.stop(now_ms, lease, &mut self.rng, &mut self.inbox);
-                }
-                Command::Input { worker, task, attempt, token, message, .. } => {
-                    let lease = Held { task, attempt, token };
-                    let worker = self.workers.iter_mut().find(|other| other.id() == worker);
-                    let worker = worker.expect("an input names a worker that joined");
-                    worker.input(now_ms, lease, message, &mut self.rng);
-                }
-                Command::Revoke { worker, task, attempt } => {
-                    // Refused for its token alone: that is for the impostor, not for the worker that holds the lease.
-                    let row = self.oracle.rows.get(&task).filter(|row| row.attempt == attempt);
-                    let lease = row.and_then(|row| row.state.lease()).filter(|lease| lease.worker == worker);
-                    let worker = self.workers.iter_mut().find(|other| other.id() == worker);
-                    if let (Some(worker), None) = (worker, lease) {
-                        worker.revoke(now_ms, task, attempt, &mut self.rng);
-                    }
-                }
-                Command::Answer { .. } => {}
+            if let Command::Start(start) = &command {
+                self.starts.push(start.task);
+                self.old_leases.push((start.worker, start.task, start.attempt, start.token));
+                let surplus = self.old_leases.len().saturating_sub(40);
+                self.old_leases.drain(..surplus);
             }
+            self.carry_out(command);
+        }
+    }
+
+    pub(crate) fn carry_out(&mut self, command: Command) {
+        let now_ms = self.steady_ms;
+        let worker = match &command {
+            Command::Start(start) => start.worker,
+            Command::Stop { worker, .. } | Command::Input { worker, .. } | Command::Revoke { worker, .. } => *worker,
+            Command::Answer { ticket, answer } => return self.hear_answer(*ticket, answer),
+        };
+        let Some(at) = self.workers.iter().position(|other| other.id() == worker) else { return };
+        let worker = &mut self.workers[at];
+        if worker.is_remote() && worker.link == Link::Silent {
+            // It lies at the server until the worker asks again.
+            worker.mail.push(command);
+            return;
+        }
+        match command {
+            Command::Start(start) => worker.start(now_ms, start, self.mood, &mut self.rng),
+            Command::Stop { task, attempt, token, .. } => {
+                let mut said = Vec::new();
+                worker.stop(now_ms, Held { task, attempt, token }, &mut self.rng, &mut said);
+                self.hand_in(at, said, false);
+            }
+            Command::Input { task, attempt, token, message, .. } => {
+                worker.input(now_ms, Held { task, attempt, token }, message, &mut self.rng);
+            }
+            Command::Revoke { task, attempt, .. } => {
+                // Refused for its token alone: that is for the impostor, not for the worker that holds the lease.
+                let row = self.oracle.rows.get(&task).filter(|row| row.attempt == attempt);
+                let lease = row.and_then(|row| row.state.lease()).filter(|lease| lease.worker == worker.id());
+                if lease.is_none() {
+                    worker.revoke(now_ms, task, attempt, &mut self.rng);
+                }
+            }
+            Command::Answer { .. } => {}
         }
     }
 

@@ -8,6 +8,7 @@ mod delivery;
 mod happening;
 mod schedule;
 mod session;
+mod worker;
 
 use std::borrow::Cow;
 
@@ -31,6 +32,7 @@ pub use schedule::{
 };
 pub use session::{MessagePlace, decode_message_body, decode_session_body, encode_message_body, encode_session_body};
 use session::{put_member, put_usage};
+pub use worker::{decode_worker, encode_worker};
 
 const VERSION: u8 = 1;
 
@@ -92,6 +94,10 @@ pub fn encode_task_body(task: &Task, out: &mut Vec<u8>) {
         put_u128(out, schedule.0);
         put_varint(out, run);
     }
+    if !task.failed_on.is_empty() {
+        put_varint(out, task.failed_on.len() as u64);
+        task.failed_on.iter().for_each(|worker| put_u128(out, worker.0));
+    }
     // Last and without a length: most of the body of a task with a history.
     out.extend_from_slice(task.trail.as_bytes());
 }
@@ -121,6 +127,7 @@ pub fn decode_task_body(columns: TaskColumns, body: &[u8]) -> Option<Task> {
     let steers = if has(HAS_STEERS) { Some(TaskId(cut.u128()?)) } else { None };
     let usage = if has(HAS_USAGE) { Some(Box::new(cut.usage()?)) } else { None };
     let origin = if has(HAS_ORIGIN) { Some(cut.origin()?) } else { None };
+    let failed_on = if has(HAS_FAILED_ON) { cut.workers()? } else { Vec::new() };
     let trail = Trail::from_bytes(cut.0);
     let TaskColumns { id, seq, flow, rank, batch, attempt } = columns;
     Some(Task {
@@ -147,6 +154,7 @@ pub fn decode_task_body(columns: TaskColumns, body: &[u8]) -> Option<Task> {
         error,
         usage,
         worker,
+        failed_on,
         created_at,
         run_at,
         deadline,
@@ -303,6 +311,7 @@ fn task_flags(task: &Task) -> u32 {
         (task.steers.is_some(), HAS_STEERS),
         (task.usage.is_some(), HAS_USAGE),
         (task.origin.is_some(), HAS_ORIGIN),
+        (!task.failed_on.is_empty(), HAS_FAILED_ON),
     ];
     let moments = moments.iter().zip(moment_flags).map(|(at, flag)| (at.is_some(), flag));
     moments.chain(others).filter(|(is, _)| *is).fold(0, |flags, (_, flag)| flags | flag)
@@ -474,6 +483,11 @@ impl<'a> Cut<'a> {
         Some(Origin { schedule: ScheduleId(self.u128()?), run: self.varint()? })
     }
 
+    fn workers(&mut self) -> Option<Vec<WorkerId>> {
+        let len = self.varint()?;
+        (0..len).map(|_| self.u128().map(WorkerId)).collect()
+    }
+
     fn counters(&mut self) -> Option<[u32; 5]> {
         Some([self.u32()?, self.u32()?, self.u32()?, self.u32()?, self.u32()?])
     }
@@ -585,6 +599,7 @@ const HAS_MEMBER: u32 = 1 << 14;
 const HAS_STEERS: u32 = 1 << 15;
 const HAS_USAGE: u32 = 1 << 16;
 const HAS_ORIGIN: u32 = 1 << 17;
+const HAS_FAILED_ON: u32 = 1 << 18;
 
 /// A policy that costs no bytes. It is part of the format and stays as it is, whatever the defaults become.
 const USUAL_POLICY: Policy = Policy {

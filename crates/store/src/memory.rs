@@ -17,6 +17,7 @@ use runyard_core::outbox::{Delivery, DeliveryId};
 use runyard_core::schedule::{Run, Schedule, ScheduleDue};
 use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::Task;
+use runyard_core::worker::WorkerRow;
 use runyard_core::write::{CountDelta, CountKey, Loaded, Needs, Rows, WriteSet};
 
 use crate::store::{
@@ -291,6 +292,10 @@ impl Reader for MemoryStore {
 
     fn runs(&self, schedule: ScheduleId, before: Option<u64>, limit: usize) -> Result<Vec<Run>> {
         Ok(self.lock().schedules.runs(schedule, before, limit))
+    }
+
+    fn workers(&self) -> Result<Vec<WorkerRow>> {
+        Ok(self.lock().workers.values().cloned().collect())
     }
 
     fn setting(&self, name: &str) -> Result<Option<Blob>> {

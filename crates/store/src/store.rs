@@ -18,6 +18,7 @@ use runyard_core::outbox::{Delivery, DeliveryId, DeliveryState};
 use runyard_core::schedule::{Run, Schedule, ScheduleDue};
 use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::{Phase, Task, Tier};
+use runyard_core::worker::WorkerRow;
 use runyard_core::write::{CountDelta, CountKey, Loaded, Needs, Rows, WriteSet};
 
 #[derive(Debug, thiserror::Error)]
@@ -224,6 +225,8 @@ pub trait Reader: Send + Sync {
     fn runs(&self, schedule: ScheduleId, before: Option<u64>, limit: usize) -> Result<Vec<Run>>;
 
     fn setting(&self, name: &str) -> Result<Option<Blob>>;
+    /// All that registered, by id.
+    fn workers(&self) -> Result<Vec<WorkerRow>>;
 
     /// A consistent copy of everything, while the writer goes on.
     fn backup(&self, to: &Path) -> Result<()>;

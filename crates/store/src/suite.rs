@@ -7,6 +7,7 @@ mod reads;
 mod retention;
 mod schedules;
 mod sessions;
+mod workers;
 mod writes;
 
 use crate::store::Store;
@@ -16,6 +17,7 @@ pub use reads::*;
 pub use retention::*;
 pub use schedules::*;
 pub use sessions::*;
+pub use workers::*;
 pub use writes::*;
 
 /// How a driver's stores are made.
@@ -155,4 +157,7 @@ rules! {
     the_end_of_a_run_is_kept_until_it_is_worked_off
     happenings_tell_of_schedules
     purge_takes_ended_runs_by_age_and_by_number
+    a_worker_comes_back_as_it_was_written
+    a_changed_worker_replaces_its_row
+    a_removed_worker_is_gone
 }

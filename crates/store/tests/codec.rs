@@ -9,6 +9,7 @@ use proptest::option::of;
 use proptest::prelude::*;
 use runyard_core::batch::Batch;
 use runyard_core::event::{FirstAnswer, Happening, HappeningKind, NewMember, Subject, TaskFacts};
+use runyard_core::flow::Resources;
 use runyard_core::ids::{BatchId, FlowId, ScheduleId, TaskId, Token, WorkerId};
 use runyard_core::name::Name;
 use runyard_core::outbox::{DeliveryState, Progress, Recipient, Try};
@@ -20,6 +21,7 @@ use runyard_core::task::{
     Class, Delay, Failure, Lease, OnDependencyFailure, Phase, Policy, Retry, State, Stop, Task, Text, Tier, Wait,
 };
 use runyard_core::trail::{Step, StepKind, Trail};
+use runyard_core::worker::{WorkerRow, WorkerSpec};
 use runyard_cron::Calendar;
 use runyard_store::codec::*;
 use runyard_store::suite::fixture;
@@ -30,6 +32,13 @@ proptest! {
         let mut body = Vec::new();
         encode_task_body(&task, &mut body);
         prop_assert_eq!(decode_task_body(TaskColumns::of(&task), &body), Some(task));
+    }
+
+    #[test]
+    fn a_worker_survives_its_bytes(worker in worker()) {
+        let mut bytes = Vec::new();
+        encode_worker(&worker, &mut bytes);
+        prop_assert_eq!(decode_worker(worker.spec.id, &bytes), Some(worker));
     }
 
     #[test]
@@ -267,7 +276,7 @@ fn happenings_of_the_first_version_are_read_and_written_as_they_were() {
         panic!("it tells of a task");
     };
     let failed = TaskFacts { class: Some(Class::Lost), reason: "gone".into(), batch: Some(batch.id), ..facts.clone() };
-    let worker = Subject::Worker { worker: WorkerId(9), name: "box".into() };
+    let worker = Subject::Worker { worker: WorkerId(9), name: "box".into(), reason: "".into() };
     let happenings: Vec<Happening> = [
         (HappeningKind::TaskCreated, Subject::Task(facts)),
         (HappeningKind::TaskFailed, Subject::Task(failed)),
@@ -667,12 +676,12 @@ fn task() -> impl Strategy<Value = Task> {
     let columns = (any::<u128>(), any::<u64>(), any::<u64>(), any::<i32>(), of(any::<u128>()), any::<u32>());
     let counters = (prop_oneof![Just([0; 6]), any::<[u32; 6]>()], any::<[bool; 2]>());
     let error = of((class(), text()).prop_map(|(class, message)| Box::new(Failure { class, message })));
-    let texts = (text(), error, of(any::<u128>()), trail());
+    let texts = (text(), error, of(any::<u128>()), vec(any::<u128>(), 0..4), trail());
     let of_session = (of(member()), of(any::<u128>()), of(usage().prop_map(Box::new)), of(origin()));
     let moments = (moment(), prop::array::uniform7(of(moment())));
     (columns, policy(), state(), counters, texts, moments, of_session).prop_map(
         |(columns, policy, state, (counters, flags), texts, (created_at, moments), (member, steers, usage, origin))| {
-            let (reason, error, worker, trail) = texts;
+            let (reason, error, worker, failed_on, trail) = texts;
             let (id, seq, flow, rank, batch, attempt) = columns;
             Task {
                 id: TaskId(id),
@@ -698,6 +707,7 @@ fn task() -> impl Strategy<Value = Task> {
                 error,
                 usage,
                 worker: worker.map(WorkerId),
+                failed_on: failed_on.into_iter().map(WorkerId).collect(),
                 created_at,
                 run_at: moments[0],
                 deadline: moments[1],
@@ -710,6 +720,18 @@ fn task() -> impl Strategy<Value = Task> {
             }
         },
     )
+}
+
+fn worker() -> impl Strategy<Value = WorkerRow> {
+    let resources = (any::<u32>(), any::<u32>(), vec((name(), any::<u32>()), 0..3));
+    let offers = (vec(name(), 0..3), vec(name(), 0..3), resources, of(0..u32::MAX), vec((name(), name()), 0..3));
+    let rest = (any::<u64>(), any::<bool>(), moment(), vec(any::<u8>(), 0..30));
+    (any::<u128>(), name(), offers, rest).prop_map(|(id, name, offers, (session, draining, registered_at, about))| {
+        let (kinds, keeps, (cpu_milli, ram_mb, named), parallel_max, labels) = offers;
+        let (id, capacity) = (WorkerId(id), Resources { cpu_milli, ram_mb, named });
+        let spec = WorkerSpec { id, name, kinds, keeps, capacity, parallel_max, labels, embedded: false };
+        WorkerRow { spec, session, draining, registered_at, about: about.into() }
+    })
 }
 
 fn batch() -> impl Strategy<Value = Batch> {
@@ -785,7 +807,11 @@ fn happening() -> impl Strategy<Value = Happening> {
     let subject = prop_oneof![
         5 => facts().prop_map(Subject::Task),
         1 => batch().prop_map(|batch| Subject::Batch(Box::new(batch))),
-        1 => (any::<u128>(), name()).prop_map(|(worker, name)| Subject::Worker { worker: WorkerId(worker), name }),
+        1 => (any::<u128>(), name(), text()).prop_map(|(worker, name, reason)| Subject::Worker {
+            worker: WorkerId(worker),
+            name,
+            reason,
+        }),
         1 => session().prop_map(|session| Subject::Session(Box::new(session))),
         1 => schedule_facts().prop_map(|facts| Subject::Schedule(Box::new(facts))),
         1 => Just(Subject::Config),

@@ -16,6 +16,7 @@ mod rules {
     mod idempotency;
     mod lanes;
     mod placement;
+    mod placement_score;
     mod preemption;
     mod reload;
     mod restart;
@@ -34,4 +35,6 @@ mod rules {
     mod times;
     mod webhooks;
     mod windows;
+    mod workers;
+    mod workers_seen;
 }

@@ -160,8 +160,8 @@ fn data_from_before_schedules_is_brought_up_to_date() {
     drop(fixture);
     let db = rusqlite::Connection::open(dir.path().join("runyard.db")).unwrap();
     db.execute_batch(
-        "DROP TABLE runs; DROP TABLE schedule_bodies; DROP TABLE schedules;
-         DELETE FROM migrations WHERE version = 4; PRAGMA user_version = 3;",
+        "DROP TABLE workers; DROP TABLE runs; DROP TABLE schedule_bodies; DROP TABLE schedules;
+         DELETE FROM migrations WHERE version > 3; PRAGMA user_version = 3;",
     )
     .unwrap();
     drop(db);

@@ -149,6 +149,8 @@ pub enum Scope {
     Submit,
     /// Submit tasks that run programs on the machine.
     Exec,
+    /// Register workers, and nothing else.
+    Worker,
     /// Everything.
     Admin,
 }

@@ -27,6 +27,7 @@ mod secret;
 mod session;
 mod stats;
 mod webhook;
+mod worker;
 
 pub use action::{
     CancelAnswer, CancelFilter, CancelManyAnswer, CancelRequest, ChangeRequest, HeartbeatRequest, ListPage,
@@ -58,6 +59,12 @@ pub use task::{ErrorView, ExitView, Progress, StoredSpec, TaskRequest, TaskSpec,
 pub use timestamp::{BadTimestamp, Timestamp};
 pub use webhook::{DeliveryState, DeliveryTry, DeliveryView, WebhookSecret, WebhookSecrets};
 pub use words::{BatchMode, Class, OnDependencyFailure, Priority, SessionDrop, SessionMode, TaskState};
+pub use worker::{
+    Amounts, FaultOf, GpuMetrics, HeldLease, InputOrder, InputTaken, LeaseRef, LogChunk, LogTaken, MachineMetrics,
+    ProgressNote, RefusedReport, SecretValues, StartOrder, StopOrder, SyncAnswer, SyncRequest, Token, WorkDone,
+    WorkEnd, WorkExit, WorkOutcome, WorkerCounts, WorkerPage, WorkerRegistered, WorkerRequest, WorkerStatus,
+    WorkerView,
+};
 
 #[cfg(test)]
 mod tests {

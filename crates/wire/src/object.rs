@@ -67,6 +67,8 @@ mod tests {
         assert_eq!(refused::<PreviewRequest>(r#"[{"kind":"at"},3]"#), "");
         assert_eq!(refused::<SchedulePatch>("[]"), "");
         assert_eq!(refused::<ScheduleRequest>(r#"["n",{"kind":"at"},{}]"#), "");
+        assert_eq!(refused::<WorkerRequest>(r#"["w"]"#), "");
+        assert_eq!(refused::<SyncRequest>(r#"["1"]"#), "");
     }
 
     #[test]

@@ -349,9 +349,12 @@ pub struct ExitView {
     /// What ended it, such as `SIGKILL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// Of the command and everything it started.
+    /// Something of it was killed because it was over its limit of memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub out_of_memory: bool,
+    /// Of the command and everything it started. Of a container nobody tells: 0.
     pub cpu_seconds: f64,
-    /// Of the largest of its processes.
+    /// Of the largest of its processes. Of a container: 0.
     pub peak_rss_bytes: u64,
     /// How long it ran, in milliseconds.
     pub wall_ms: u64,
@@ -499,6 +502,7 @@ mod tests {
                 attempt: 4,
                 exit_code: None,
                 signal: Some("SIGKILL".into()),
+                out_of_memory: false,
                 cpu_seconds: 0.25,
                 peak_rss_bytes: 4096,
                 wall_ms: 12,

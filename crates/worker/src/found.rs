@@ -11,7 +11,7 @@ pub struct Found {
     pub n_adopted: usize,
     /// Those that ended meanwhile, and said how.
     pub n_finished: usize,
-    /// Processes that nobody answered for.
+    /// Processes and containers that nobody answered for.
     pub n_killed: usize,
     pub unreadable: Vec<Unreadable>,
 }

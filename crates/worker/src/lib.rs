@@ -10,18 +10,23 @@ mod defaults;
 mod found;
 mod input;
 mod link;
+pub mod machine;
 mod merge;
 mod rehearsal;
+pub mod remote;
 mod spec;
 mod table;
 mod watch;
 mod worker;
 
-pub use defaults::{MayRun, ProcessDefaults, ProcessDefaultsNow};
+pub use defaults::{
+    DockerDefaults, DockerDefaultsNow, DockerOffer, MayRun, ProcessDefaults, ProcessDefaultsNow, Programs,
+};
 pub use found::Found;
 pub use link::Link;
 pub use merge::merge as merged_payload;
 pub use rehearsal::Rehearsal;
 pub use runyard_exec::Progress;
+pub use spec::input_of;
 pub use watch::{LogFollow, ProgressEvent};
 pub use worker::{Error, Worker, WorkerOptions};

@@ -11,7 +11,7 @@ use runyard_exec::{Job, Kind, noop};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::defaults::{MayRun, ProcessDefaults, ProcessDefaultsNow};
+use crate::defaults::{Defaults, Rules};
 use crate::merge::{input_text, merge};
 
 #[derive(Deserialize)]
@@ -37,13 +37,10 @@ pub(crate) enum Prepared {
     Ended(Report),
 }
 
-pub(crate) fn prepare(
-    start: &Start,
-    grace: Duration,
-    process_defaults: &ProcessDefaultsNow,
-    may_run: &MayRun,
-) -> Prepared {
-    let Some(kind) = Kind::parse(&start.kind) else {
+pub(crate) fn prepare(start: &Start, grace: Duration, rules: &Rules) -> Prepared {
+    // A program that was offered by this name is meant, whatever else the name could mean.
+    let program = rules.programs.get(start.kind.as_str());
+    let Some(kind) = program.map(|_| Kind::Process).or_else(|| Kind::parse(&start.kind)) else {
         let message = format!("this worker has no executor for kind `{}`", start.kind);
         return Prepared::Ended(broken(Class::Permanent, message));
     };
@@ -55,8 +52,11 @@ pub(crate) fn prepare(
             Prepared::Ended(Report::Completed { result: None, usage: None })
         }
         // It was allowed when it was submitted; that may be long ago.
-        Ok(task) => match task.payload.as_deref().map_or(Ok(()), |payload| may_run(&start.kind, payload)) {
-            Ok(()) => Prepared::Run(Box::new(job(start, kind, task, grace, process_defaults()))),
+        Ok(task) => match task.payload.as_deref().map_or(Ok(()), |payload| (rules.may_run)(&start.kind, payload)) {
+            Ok(()) => {
+                let job = job(start, kind, task, grace, &rules.defaults);
+                Prepared::Run(Box::new(Job { program: program.cloned(), ..job }))
+            }
             Err(rule) => Prepared::Ended(broken(Class::Permanent, rule)),
         },
         Err(error) => Prepared::Ended(broken(Class::Permanent, format!("the task's spec cannot be read: {error}"))),
@@ -64,7 +64,7 @@ pub(crate) fn prepare(
 }
 
 /// The text of a message for a task that runs.
-pub(crate) fn input_of(spec: &[u8]) -> serde_json::Result<String> {
+pub fn input_of(spec: &[u8]) -> serde_json::Result<String> {
     let spec: Spec = serde_json::from_slice(spec)?;
     Ok(input_text(spec.payload))
 }
@@ -94,8 +94,9 @@ fn payloads<'a>(specs: &[Spec<'a>]) -> Vec<Option<&'a RawValue>> {
     specs.iter().map(|spec| spec.payload).collect()
 }
 
-fn job(start: &Start, kind: Kind, task: Carried, grace: Duration, defaults: ProcessDefaults) -> Job {
-    let output_bytes = task.output_bytes.or(defaults.output_bytes.filter(|_| kind == Kind::Process));
+fn job(start: &Start, kind: Kind, task: Carried, grace: Duration, defaults: &Defaults) -> Job {
+    let given = defaults.of(kind);
+    let output_bytes = task.output_bytes.or(given.output_bytes);
     Job {
         task: start.task.0,
         attempt: start.attempt,
@@ -104,14 +105,16 @@ fn job(start: &Start, kind: Kind, task: Carried, grace: Duration, defaults: Proc
         session: start.session.as_deref().map(Arc::from),
         traceparent: task.traceparent,
         kind,
+        program: None,
         payload: task.payload,
         deadline: start.deadline,
         timeout_ms: start.timeout_ms,
         watch_silence: start.watch_silence,
         output_bytes_max: output_bytes.unwrap_or(LOG_BYTES_MAX).min(LOG_BYTES_MAX),
-        limits: task.limits.or(defaults.limits),
-        sandbox: defaults.sandbox,
-        workspace: defaults.workspace,
+        limits: task.limits.or(given.limits),
+        sandbox: given.sandbox,
+        workspace: given.workspace,
+        docker: given.docker,
         grace,
     }
 }

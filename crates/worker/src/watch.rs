@@ -89,7 +89,9 @@ impl Signs for Watch {
     }
 
     fn log_grew(&self, log_bytes: u64) {
-        self.log_bytes.send_if_modified(|bytes| std::mem::replace(bytes, log_bytes) != log_bytes);
+        if self.log_bytes.send_if_modified(|bytes| std::mem::replace(bytes, log_bytes) != log_bytes) {
+            self.link.log_grew(self.lease, log_bytes);
+        }
     }
 
     fn progress(&self, progress: Progress) {

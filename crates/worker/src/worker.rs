@@ -5,7 +5,7 @@ use std::io;
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
@@ -18,14 +18,14 @@ use runyard_exec::guard::Guard;
 use runyard_exec::process::LeftoversError;
 use runyard_exec::process::supervise::{EndedRun, SupervisorProgram, Survey, Survivor, survey};
 use runyard_exec::{
-    ExecOptions, Executors, Input, Job, Kind, Outcome, Places, Progress, Secrets, Signs, outcome, takes_input,
+    ExecOptions, Executors, Input, Job, Kind, Outcome, Places, Progress, RemoteUploads, Secrets, Signs, outcome,
 };
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::defaults::{MayRun, ProcessDefaultsNow};
+use crate::defaults::{Defaults, DockerDefaultsNow, MayRun, ProcessDefaultsNow, Programs, Rules};
 use crate::found::Found;
 use crate::input::Inbox;
 use crate::link::Link;
@@ -35,6 +35,9 @@ use crate::watch::{LogFollow, ProgressEvent, Silence, Watch, report_event};
 
 /// Progress events a slow listener may fall behind.
 const PROGRESS_BEHIND_MAX: usize = 1024;
+/// How often it is looked for containers that nobody answers for. There are none, unless a supervisor was killed in the
+/// very moment it asked for one.
+const CONTAINER_SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Beyond grace, for the kill and its confirmation; what is not dead then dies with the process.
 const SHUTDOWN_MARGIN: Duration = Duration::from_secs(5);
 
@@ -47,11 +50,16 @@ pub struct WorkerOptions {
     /// With one, processes outlive the worker; without, they die with it.
     pub supervisor: Option<SupervisorProgram>,
     pub process_defaults: ProcessDefaultsNow,
+    pub docker_defaults: DockerDefaultsNow,
     pub may_run: MayRun,
     /// Where `http` tasks and the addresses of files may connect to; without one, anywhere.
     pub guard: Option<Arc<Guard>>,
     /// The values behind `secret://NAME`; without any, payloads are run as they are.
     pub secrets: Option<Arc<dyn Secrets>>,
+    /// Where uploads are that are not in the data directory.
+    pub uploads: Option<Arc<dyn RemoteUploads>>,
+    /// Kinds of its own, each with the program that runs them.
+    pub programs: Programs,
     /// Where the runs live; the worker itself may be called from any thread.
     pub runtime: Handle,
 }
@@ -74,8 +82,9 @@ struct Shared {
     link: Arc<dyn Link>,
     executors: Executors,
     grace: Duration,
-    process_defaults: ProcessDefaultsNow,
-    may_run: MayRun,
+    rules: Rules,
+    /// What it can run, as it was when the worker started.
+    kinds: Vec<Kind>,
     runtime: Handle,
     runs: TaskTracker,
     table: Mutex<Table>,
@@ -103,10 +112,12 @@ impl Worker {
     /// that have ended meanwhile are reported; what is left of others is killed, so that nothing of an old attempt is
     /// alive when a new one starts. Blocks meanwhile.
     pub fn new(options: WorkerOptions, link: impl Link) -> Result<Worker, Error> {
-        let WorkerOptions { data_dir, supervisor, guard, secrets, .. } = options;
-        let exec_options = ExecOptions { data_dir, supervisor, guard, secrets };
+        let WorkerOptions { data_dir, supervisor, guard, secrets, uploads, .. } = options;
+        let exec_options = ExecOptions { data_dir, supervisor, guard, secrets, uploads };
         let executors = Executors::new(exec_options).map_err(Error::Executors)?;
+        let docker = (options.docker_defaults)();
         let mut survey = survey(executors.places())?;
+        survey.n_killed += executors.reclaim_containers(&survey, &docker.rules.socket);
         let found = Found::of(&mut survey);
         found.log();
         let shared = Shared {
@@ -114,8 +125,12 @@ impl Worker {
             link: Arc::new(link),
             executors,
             grace: Duration::from_millis(options.grace_ms),
-            process_defaults: options.process_defaults,
-            may_run: options.may_run,
+            rules: Rules {
+                defaults: Defaults { process: options.process_defaults, docker: options.docker_defaults },
+                may_run: options.may_run,
+                programs: options.programs,
+            },
+            kinds: docker.kinds_offered(),
             runtime: options.runtime,
             runs: TaskTracker::new(),
             table: Mutex::new(Table::new(options.id)),
@@ -132,12 +147,18 @@ impl Worker {
             shared.find_ended(run);
         }
         survey.live.into_iter().for_each(|run| Shared::adopt(&shared, run));
+        shared.runtime.spawn(sweep_containers(Arc::downgrade(&shared)));
         Ok(Worker { shared })
     }
 
     /// What an earlier worker had left.
     pub fn found(&self) -> &Found {
         &self.shared.found
+    }
+
+    /// What it can run. Whether there is an engine for containers was asked when it started, and is not asked again.
+    pub fn kinds(&self) -> &[Kind] {
+        &self.shared.kinds
     }
 
     /// Do tasks of this kind go on when the worker ends?
@@ -169,7 +190,12 @@ impl Worker {
     /// Asks an attempt to stop. Its end is reported when nothing of it is alive; at once if it is not here.
     pub fn stop(&self, task: TaskId, attempt: u32, token: Token, stop: Stop) {
         tracing::debug!(?task, attempt, stop = stop.as_str(), "stop");
-        let event = self.shared.lock().stop(Held { task, attempt, token });
+        self.stop_for(Held { task, attempt, token });
+    }
+
+    /// As [`Self::stop`], where nobody needs to know why.
+    pub fn stop_for(&self, lease: Held) {
+        let event = self.shared.lock().stop(lease);
         self.shared.report(event.into_iter().collect());
     }
 
@@ -183,7 +209,12 @@ impl Worker {
                 return;
             }
         };
-        let event = self.shared.lock().input(Held { task, attempt, token }, message, text);
+        self.hand_in(Held { task, attempt, token }, message, text);
+    }
+
+    /// As [`Self::input`], for a message that has been read already.
+    pub fn hand_in(&self, lease: Held, message: TaskId, text: String) {
+        let event = self.shared.lock().input(lease, message, text);
         self.shared.report(event.into_iter().collect());
     }
 
@@ -191,6 +222,11 @@ impl Worker {
     pub fn revoke(&self, task: TaskId, attempt: u32) {
         let record = self.shared.lock().revoke(task, attempt);
         self.shared.forget(record.into_iter().collect());
+    }
+
+    /// Nothing that is here is this worker's any more.
+    pub fn revoke_all(&self) {
+        self.held().into_iter().for_each(|lease| self.revoke(lease.task, lease.attempt));
     }
 
     /// All leases: runs that go on, and ends that are not acknowledged. To be presented when the scheduler has reloaded.
@@ -252,6 +288,12 @@ impl Worker {
         }
     }
 
+    /// What a task says of itself that runs elsewhere, for the same listeners.
+    pub fn tell_progress(&self, event: ProgressEvent) {
+        // An error only says that nobody listens.
+        let _ = self.shared.progress_events.send(event);
+    }
+
     pub fn subscribe_progress(&self) -> broadcast::Receiver<ProgressEvent> {
         self.shared.progress_events.subscribe()
     }
@@ -266,6 +308,13 @@ impl Worker {
             return;
         }
         self.shared.lock().stop_bound();
+        self.settled().await;
+    }
+
+    /// Takes nothing new, and waits until everything that was asked to stop is dead.
+    pub async fn settled(&self) {
+        self.shared.lock().intake = Intake::Closed;
+        self.shared.runs.close();
         let limit = self.shared.grace + SHUTDOWN_MARGIN;
         if tokio::time::timeout(limit, self.shared.runs.wait()).await.is_err() {
             tracing::warn!(n_running = self.shared.runs.len(), "tasks that do not end are left to die with the worker");
@@ -287,7 +336,7 @@ impl Shared {
     /// Takes a fresh start into the table, with the report that goes with it.
     fn take(&self, table: &mut Table, start: &Start, events: &mut Vec<Event>) -> Option<Ready> {
         let lease = lease_of(start);
-        let job = match prepare(start, self.grace, &self.process_defaults, &self.may_run) {
+        let job = match prepare(start, self.grace, &self.rules) {
             Prepared::Run(job) => job,
             Prepared::Ended(report) => {
                 events.push(table.end(lease, report));
@@ -305,7 +354,7 @@ impl Shared {
         let job = work.job();
         let stop = CancellationToken::new();
         let silence = if job.watch_silence { Silence::Watched } else { Silence::Ignored };
-        let (inbox, input) = Inbox::new(takes_input(job.kind.as_str(), job.payload.as_deref()));
+        let (inbox, input) = Inbox::new(job.takes_input());
         let has_begun = ties == Ties::Bound || matches!(work, Work::Adopted(_));
         let watch = Arc::new(self.watch(lease, silence, has_begun, inbox));
         table.begin(lease, stop.clone(), watch.clone(), ties);
@@ -406,6 +455,19 @@ impl Work {
             Work::Fresh(job) => job,
             Work::Adopted(run) => &run.job,
         }
+    }
+}
+
+/// As long as the worker is there.
+async fn sweep_containers(shared: Weak<Shared>) {
+    loop {
+        tokio::time::sleep(CONTAINER_SWEEP_EVERY).await;
+        let Some(shared) = shared.upgrade() else { return };
+        if shared.lock().intake == Intake::Closed {
+            return;
+        }
+        let socket = (shared.rules.defaults.docker)().rules.socket;
+        shared.executors.sweep_containers(&socket).await;
     }
 }
 

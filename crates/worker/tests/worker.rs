@@ -61,9 +61,12 @@ impl Yard {
             grace_ms: 10_000,
             supervisor: None,
             process_defaults: Arc::new(Default::default),
+            docker_defaults: Arc::new(Default::default),
             may_run: Arc::new(|_, _| Ok(())),
             guard: None,
             secrets: None,
+            uploads: None,
+            programs: Default::default(),
             runtime: runtime.handle().clone(),
         };
         let worker = Worker::new(options, link).expect("a worker");
@@ -230,7 +233,7 @@ fn what_cannot_be_read_or_run_is_the_workers_fault() {
     let mut without_spec = start(3, 1, "noop", Value::Null);
     without_spec.spec = None;
     let table = [
-        (start(1, 1, "docker", json!({})), Class::Permanent, "docker"),
+        (start(1, 1, "somebody.elses", json!({})), Class::Permanent, "somebody.elses"),
         (start(2, 1, "noop", json!([])), Class::Permanent, "spec"),
         (without_spec, Class::Task, "spec"),
     ];

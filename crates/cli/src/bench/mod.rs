@@ -2,12 +2,14 @@
 //!
 //! A server process of this very binary, SQLite with synchronous=FULL, requests over loopback HTTP, the no-op kind. The
 //! load generator runs on the same machine. Limits are raised by the bench itself and printed with the figures; the raw
-//! limit of the machine is measured in the same run, because a figure without it says little on a noisy machine.
+//! limit of the machine is measured in the same run, because a figure without it says little on a noisy machine. The
+//! placement figures are the core's alone and need no server.
 
 mod edge;
 mod growth;
 mod http;
 mod lives;
+mod placement;
 mod processes;
 mod report;
 mod schedules;
@@ -29,7 +31,7 @@ use self::server::BenchServer;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// Which figures: raw, submits, batches, lives, latency, growth, agents, sessions, processes, edge,
-    /// schedules, or all.
+    /// schedules, placement, or all.
     #[arg(long, value_delimiter = ',', default_value = "raw,submits,batches,lives,latency")]
     only: Vec<String>,
     /// Tasks in each full-life run.
@@ -50,6 +52,15 @@ pub struct Args {
     /// Schedules, for the schedules figures; a tenth of them is due at the same moment.
     #[arg(long, default_value_t = 100_000)]
     schedules: u64,
+    /// Workers, for the placement figures.
+    #[arg(long, default_value_t = 10_000)]
+    workers: u64,
+    /// Tasks of a hundred shapes that are queued for them.
+    #[arg(long, default_value_t = 1_000_000)]
+    waiting: u64,
+    /// Tasks placed on a full fleet, for the placement figures.
+    #[arg(long, default_value_t = 300_000)]
+    placed: u64,
     /// Clients that wait, for the edge figures.
     #[arg(long, default_value_t = 10_000)]
     clients: usize,
@@ -148,6 +159,10 @@ async fn measure(args: &Args, dir: &std::path::Path) -> anyhow::Result<Report> {
     }
     if wants("schedules") {
         schedules::many(dir, args.schedules, &mut report).await?;
+    }
+    if wants("placement") {
+        let size = placement::Size { workers: args.workers, queued: args.waiting, placed: args.placed };
+        placement::measure(&size, &mut report)?;
     }
     if wants("edge") {
         let load = Load { clients: args.clients, per_second: args.rate, seconds: args.edge_seconds };

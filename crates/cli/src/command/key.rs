@@ -78,13 +78,14 @@ fn scope_list(key: &KeyView) -> String {
     key.scopes.iter().map(|&scope| scope_name(scope)).collect::<Vec<_>>().join(", ")
 }
 
-const SCOPES: [Scope; 4] = [Scope::Read, Scope::Submit, Scope::Exec, Scope::Admin];
+const SCOPES: [Scope; 5] = [Scope::Read, Scope::Submit, Scope::Exec, Scope::Worker, Scope::Admin];
 
 fn scope_name(scope: Scope) -> &'static str {
     match scope {
         Scope::Read => "read",
         Scope::Submit => "submit",
         Scope::Exec => "exec",
+        Scope::Worker => "worker",
         Scope::Admin => "admin",
     }
 }

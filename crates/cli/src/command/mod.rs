@@ -3,6 +3,7 @@
 pub mod serve;
 pub mod supervise;
 pub mod tick;
+pub mod worker;
 
 pub mod demo;
 
@@ -25,6 +26,7 @@ pub mod cancel;
 pub mod retry;
 
 pub mod stats;
+pub mod top;
 pub mod why;
 
 pub mod agents;
@@ -37,3 +39,4 @@ pub mod lanes;
 pub mod secret;
 pub mod session;
 pub mod webhook;
+pub mod workers;

@@ -131,12 +131,18 @@ fn exit(exit: &ExitView) -> String {
         (Some(code), _) => format!("code {code}"),
         (None, signal) => signal.clone().unwrap_or_default(),
     };
+    let memory = if exit.out_of_memory { ", out of memory" } else { "" };
+    let ExitView { attempt, wall_ms, .. } = exit;
+    format!("{how} of attempt {attempt} after {}{memory}{}", short(*wall_ms), took(exit))
+}
+
+/// What a process took. Of a container nobody tells.
+fn took(exit: &ExitView) -> String {
+    if exit.peak_rss_bytes == 0 {
+        return String::new();
+    }
     let peak_mb = exit.peak_rss_bytes as f64 / (1024.0 * 1024.0);
-    let ExitView { attempt, cpu_seconds, wall_ms, .. } = exit;
-    format!(
-        "{how} of attempt {attempt} after {}; CPU {cpu_seconds:.2}s, memory {peak_mb:.1} MB at most",
-        short(*wall_ms)
-    )
+    format!("; CPU {:.2}s, memory {peak_mb:.1} MB at most", exit.cpu_seconds)
 }
 
 fn usage(usage: &UsageView) -> String {
@@ -201,6 +207,7 @@ mod tests {
             attempt: 2,
             exit_code: Some(3),
             signal: None,
+            out_of_memory: false,
             cpu_seconds: 0.256,
             peak_rss_bytes: 3 << 20,
             wall_ms: 1500,
@@ -209,6 +216,8 @@ mod tests {
         assert_eq!(exit(&view), "code 3 of attempt 2 after 1.5s; CPU 0.26s, memory 3.0 MB at most");
         let killed = ExitView { exit_code: None, signal: Some("SIGKILL".into()), ..view };
         assert!(exit(&killed).starts_with("SIGKILL of attempt 2"));
+        let container = ExitView { exit_code: Some(137), out_of_memory: true, peak_rss_bytes: 0, ..killed };
+        assert_eq!(exit(&container), "code 137 of attempt 2 after 1.5s, out of memory");
     }
 
     #[test]

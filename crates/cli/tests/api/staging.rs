@@ -50,7 +50,7 @@ impl Scene {
 /// It counts as begun, so that neither the time a start may take nor a loss is held against it.
 #[test]
 fn a_download_may_take_longer_than_a_start() {
-    let scene = Scene::with("[scheduling]\nassignTimeoutMs = 200\n");
+    let scene = Scene::with("[workers]\nassignTimeoutMs = 200\n");
     let slow = Slow::start();
     let id = scene.submit(slow.task(json!({})));
     scene.until_state(&id, "running");

@@ -43,8 +43,9 @@ impl Server {
         std::fs::write(&file, config).unwrap();
         let log = std::fs::OpenOptions::new().create(true).append(true).open(data.join("server.log")).unwrap();
         let mut child = Command::new(env!("CARGO_BIN_EXE_runyard"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--data"])
+            .args(["serve", "--data"])
             .arg(data)
+            .args((!flags.contains(&"--listen")).then_some("--listen=127.0.0.1:0"))
             .arg("--config")
             .arg(&file)
             .args(flags)

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{PayloadError, parse_fields, required, wrong};
+use crate::job::Job;
 use crate::said::Said;
 use crate::workspace::{self, FileFields, FileSpec, Outputs, WorkDir};
 
@@ -78,6 +79,25 @@ struct ProcessFields {
 }
 
 impl ProcessPayload {
+    /// What a job runs: what its payload says or, for a kind of the worker's own, the program that reads the payload.
+    pub fn of(job: &Job) -> Result<ProcessPayload, PayloadError> {
+        let Some(program) = &job.program else { return ProcessPayload::parse(job.payload.as_deref()) };
+        let program = program.to_str().ok_or_else(|| wrong("argv", "the program's path is not UTF-8"))?;
+        let text = job.payload.as_deref().map_or("null", RawValue::get);
+        Ok(ProcessPayload {
+            argv: vec![program.to_owned()],
+            cwd: None,
+            env: BTreeMap::new(),
+            stdin: Stdin::Text(text.to_owned()),
+            sandbox: None,
+            network: None,
+            files: Vec::new(),
+            outputs: Outputs::default(),
+            work_dir: None,
+            unsaid: None,
+        })
+    }
+
     pub fn parse(payload: Option<&RawValue>) -> Result<ProcessPayload, PayloadError> {
         let fields: ProcessFields = parse_fields(required(payload, "an object with argv or shell")?)?;
         let argv = parse_command(fields.argv, fields.shell)?;
@@ -122,7 +142,7 @@ fn parse_sandbox(name: Option<&str>) -> Result<Option<Sandbox>, PayloadError> {
     }
 }
 
-fn parse_stdin(stdin: Option<String>, input: bool, said: &Said) -> Result<Stdin, PayloadError> {
+pub(super) fn parse_stdin(stdin: Option<String>, input: bool, said: &Said) -> Result<Stdin, PayloadError> {
     match (stdin, input) {
         (Some(_), true) => Err(wrong("stdin", "is given beside input; use message for the first lines")),
         (Some(text), false) => Ok(Stdin::Text(text)),
@@ -149,7 +169,7 @@ fn parse_command(argv: Option<Vec<String>>, shell: Option<String>) -> Result<Vec
     }
 }
 
-fn check_env(env: &BTreeMap<String, String>) -> Result<(), PayloadError> {
+pub(super) fn check_env(env: &BTreeMap<String, String>) -> Result<(), PayloadError> {
     for (name, value) in env {
         if name.is_empty() || name.contains(['=', '\0']) {
             return Err(wrong("env", format!("`{}` is not a variable name", name.escape_debug())));

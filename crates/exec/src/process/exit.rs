@@ -6,22 +6,41 @@ use std::process::ExitStatus;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::printed::Printed;
 use super::report::Reported;
 use super::tail::Tail;
 use crate::outcome::{Class, Failure, Outcome};
 use crate::result::{RESULT_BYTES_MAX, fit_text, to_bytes};
+use crate::usage::Usage;
 
 /// What `timeout(1)` exits with, and what programs that imitate it do.
 const EXIT_TIMEOUT: i32 = 124;
 /// Of the last line of standard error, in a message.
 const QUOTE_BYTES_MAX: usize = 512;
 
-pub(super) fn outcome(status: ExitStatus, stdout: &Tail, stderr: &Tail, reported: Reported) -> Outcome {
+/// What a process has printed.
+pub(crate) struct Said<'a> {
+    pub stdout: &'a Tail,
+    pub stderr: &'a Tail,
+    /// When that is its result.
+    pub printed: Option<Printed>,
+}
+
+pub(crate) fn outcome(status: ExitStatus, said: Said<'_>, reported: Reported) -> Outcome {
     let usage = reported.usage;
-    match status.code() {
-        Some(0) => completed(stdout, reported),
-        Some(code) => failed(code, stdout, stderr).with_usage(usage).into(),
-        None => killed(status.signal().unwrap_or_default(), stdout, stderr).with_usage(usage).into(),
+    let Said { stdout, stderr, printed } = said;
+    match (status.code(), printed) {
+        (Some(0), Some(printed)) if reported.result.is_none() => printed_result(printed, usage),
+        (Some(0), _) => completed(stdout, reported),
+        (Some(code), _) => failed(code, stdout, stderr).with_usage(usage).into(),
+        (None, _) => killed(status.signal().unwrap_or_default(), stdout, stderr).with_usage(usage).into(),
+    }
+}
+
+fn printed_result(printed: Printed, usage: Option<Usage>) -> Outcome {
+    match printed.into_result() {
+        Ok(result) => Outcome::Completed { result: Some(result), usage },
+        Err(message) => Failure::work(Class::Permanent, message).with_usage(usage).into(),
     }
 }
 
@@ -68,7 +87,7 @@ fn killed(signal: i32, stdout: &Tail, stderr: &Tail) -> Failure {
     Failure::work(Class::Task, message).with_result(to_bytes(&result))
 }
 
-pub(super) fn signal_name(signal: i32) -> String {
+pub(crate) fn signal_name(signal: i32) -> String {
     let name = match signal {
         1 => "SIGHUP",
         2 => "SIGINT",

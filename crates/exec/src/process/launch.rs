@@ -85,7 +85,7 @@ impl Plan {
             sandbox: payload.sandbox(job.sandbox)?,
             payload,
             confinement: Confinement::new(places, job),
-            own_env: environment::own(places, job),
+            own_env: environment::own(job, places.work_dir(job.task).into(), places.report_file(job.task).into()),
         })
     }
 

@@ -10,7 +10,7 @@ const INTERVAL_MIN: Duration = Duration::from_millis(250);
 /// While it says nothing. Five hundred supervisors that looked every 250 ms took a quarter of a core.
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
 
-pub(super) struct Pace {
+pub(crate) struct Pace {
     interval: Duration,
     interval_max: Duration,
     at: Instant,
@@ -18,24 +18,24 @@ pub(super) struct Pace {
 
 /// What a look has found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Look {
+pub(crate) enum Look {
     News,
     Nothing,
 }
 
 impl Pace {
     /// Whose silence is measured is looked at all the time: a sign of life that is seen late may be seen too late.
-    pub(super) fn new(now: Instant, watch_silence: bool) -> Pace {
+    pub(crate) fn new(now: Instant, watch_silence: bool) -> Pace {
         let interval_max = if watch_silence { INTERVAL_MIN } else { INTERVAL_MAX };
         Pace { interval: INTERVAL_MIN, interval_max, at: now + INTERVAL_MIN }
     }
 
     /// When to look next.
-    pub(super) fn at(&self) -> Instant {
+    pub(crate) fn at(&self) -> Instant {
         self.at
     }
 
-    pub(super) fn looked(&mut self, now: Instant, look: Look) {
+    pub(crate) fn looked(&mut self, now: Instant, look: Look) {
         self.interval = match look {
             Look::News => INTERVAL_MIN,
             Look::Nothing => (self.interval * 2).min(self.interval_max),
@@ -44,7 +44,7 @@ impl Pace {
     }
 
     /// There is output: what follows is worth a look soon.
-    pub(super) fn hurry(&mut self, now: Instant) {
+    pub(crate) fn hurry(&mut self, now: Instant) {
         self.interval = INTERVAL_MIN;
         self.at = self.at.min(now + INTERVAL_MIN);
     }

@@ -31,7 +31,7 @@ const READ_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// A program that appends nonsense is told a few times, not with every line.
 const COMPLAINTS_MAX: u32 = 5;
 
-pub(super) struct ReportTail {
+pub(crate) struct ReportTail {
     path: PathBuf,
     redactor: Redactor,
     offset: u64,
@@ -43,7 +43,7 @@ pub(super) struct ReportTail {
 
 /// What the lines have said so far.
 #[derive(Default)]
-pub(super) struct Reported {
+pub(crate) struct Reported {
     pub result: Option<Box<RawValue>>,
     /// As it was written, for the result.
     pub usage_json: Option<Box<RawValue>>,
@@ -60,13 +60,13 @@ struct ReportLine {
 
 impl ReportTail {
     /// Messages are passed on without what the redactor hides; the rest goes into the outcome, which is cleared as a whole.
-    pub(super) fn new(path: PathBuf, redactor: Redactor) -> ReportTail {
+    pub(crate) fn new(path: PathBuf, redactor: Redactor) -> ReportTail {
         let reported = Reported::default();
         ReportTail { path, redactor, offset: 0, partial: Vec::new(), n_lines: 0, n_complaints: 0, reported }
     }
 
     /// Takes the whole lines that were appended since the last time.
-    pub(super) fn poll(&mut self, signs: &dyn Signs, log: &mut LogWriter) -> Look {
+    pub(crate) fn poll(&mut self, signs: &dyn Signs, log: &mut LogWriter) -> Look {
         // A file that is gone or cannot be read has nothing to report.
         let bytes = self.read_more().unwrap_or_default();
         if bytes.is_empty() {
@@ -82,7 +82,7 @@ impl ReportTail {
     }
 
     /// The process has ended: the rest, and a last line without a line end.
-    pub(super) fn finish(&mut self, signs: &dyn Signs, log: &mut LogWriter) {
+    pub(crate) fn finish(&mut self, signs: &dyn Signs, log: &mut LogWriter) {
         loop {
             let before = self.offset;
             self.poll(signs, log);
@@ -95,7 +95,7 @@ impl ReportTail {
     }
 
     /// The file stays with the working directory, for people and for the next attempt. Nothing of the run is alive.
-    pub(super) fn clear(&self) -> io::Result<()> {
+    pub(crate) fn clear(&self) -> io::Result<()> {
         if self.redactor.is_empty() {
             return Ok(());
         }
@@ -113,7 +113,7 @@ impl ReportTail {
         OpenOptions::new().write(true).create_new(true).mode(0o600).open(&self.path)?.write_all(&cleared)
     }
 
-    pub(super) fn into_reported(self) -> Reported {
+    pub(crate) fn into_reported(self) -> Reported {
         self.reported
     }
 

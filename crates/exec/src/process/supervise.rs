@@ -31,7 +31,7 @@ mod exit_record;
 mod facts;
 mod hung;
 mod identity;
-pub(super) mod lease;
+pub(crate) mod lease;
 mod log;
 mod run_dir;
 mod stage;
@@ -41,7 +41,7 @@ mod survey;
 
 pub use client::SupervisorProgram;
 pub(crate) use client::{Fresh, Supervised};
-pub use facts::{ExitFacts, RunFacts, run_facts};
+pub use facts::{ExitFacts, RunFacts, keep_exit, run_facts};
 pub use lease::{Lease, LeaseMetadata, LeaseState, lease_schema};
 pub use log::LogLine;
 pub use stage::{Command, Stage, stage};

@@ -5,18 +5,18 @@ use crate::secret::{Redactor, Sieve};
 const TAIL_BYTES_MAX: usize = 8 * 1024;
 
 #[derive(Default)]
-pub(super) struct Tail {
+pub(crate) struct Tail {
     /// Secrets are taken out on the way in: the tail may begin in the middle of what was one.
     sieve: Sieve,
     bytes: Vec<u8>,
 }
 
 impl Tail {
-    pub(super) fn without(redactor: Redactor) -> Tail {
+    pub(crate) fn without(redactor: Redactor) -> Tail {
         Tail { sieve: Sieve::new(redactor), bytes: Vec::new() }
     }
 
-    pub(super) fn push(&mut self, chunk: &[u8]) {
+    pub(crate) fn push(&mut self, chunk: &[u8]) {
         self.sieve.push(chunk, &mut self.bytes);
         // Trimmed at twice the length, so that each byte is moved once and not with every chunk.
         if self.bytes.len() > 2 * TAIL_BYTES_MAX {
@@ -24,7 +24,7 @@ impl Tail {
         }
     }
 
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let bytes = [&self.bytes, &*self.sieve.rest()].concat();
         let mut start = bytes.len().saturating_sub(TAIL_BYTES_MAX);
         // Not in the middle of a character.
@@ -34,7 +34,7 @@ impl Tail {
         String::from_utf8_lossy(&bytes[start..]).into_owned()
     }
 
-    pub(super) fn last_line(&self) -> Option<String> {
+    pub(crate) fn last_line(&self) -> Option<String> {
         let text = self.text();
         text.lines().rev().map(str::trim).find(|line| !line.is_empty()).map(str::to_owned)
     }

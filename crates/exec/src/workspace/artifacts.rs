@@ -70,6 +70,11 @@ pub fn remove_files(places: &Places, task: u128) -> io::Result<()> {
     remove_file(&places.kept_mark(task))
 }
 
+/// What was collected of a task is with somebody else.
+pub fn remove_artifacts(places: &Places, task: u128) -> io::Result<()> {
+    super::tree::remove(&places.artifacts_dir(task))
+}
+
 pub(super) fn remove_file(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

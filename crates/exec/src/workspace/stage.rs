@@ -16,6 +16,7 @@ use crate::http::{Http, next_chunk};
 use crate::job::{Job, Signs};
 use crate::outcome::Failure;
 use crate::places::Places;
+use crate::workspace::RemoteUploads;
 
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -61,6 +62,8 @@ pub(super) struct Sources<'a> {
     pub places: &'a Places,
     pub http: &'a Http,
     pub signs: &'a dyn Signs,
+    pub job: &'a Job,
+    pub remote: Option<&'a dyn RemoteUploads>,
 }
 
 impl Sources<'_> {
@@ -76,6 +79,7 @@ impl Sources<'_> {
         match (source, form) {
             (FileSource::Inline(text), _) => apart(stage, move |stage| stage.write(&path, text.as_bytes())).await,
             (FileSource::Upload(id), form) => {
+                self.bring(id, &stage.halt).await?;
                 let upload = self.places.uploads().open(id);
                 apart(stage, move |stage| {
                     let upload = upload.map_err(|error| no_upload(id, error))?;
@@ -102,6 +106,16 @@ impl Sources<'_> {
                 stage.budget = whole;
                 apart(stage, move |stage| unpack(archive, &path, stage)).await
             }
+        }
+    }
+
+    /// From where it was handed in, when that is not here.
+    async fn bring(&self, id: u128, halt: &CancellationToken) -> Result<(), Hindrance> {
+        let Some(remote) = self.remote.filter(|_| self.places.uploads().touch(id).is_err()) else { return Ok(()) };
+        tokio::select! {
+            biased;
+            () = halt.cancelled() => Err(Hindrance::Halted),
+            brought = remote.bring(self.job, id, self.signs) => Ok(brought?),
         }
     }
 

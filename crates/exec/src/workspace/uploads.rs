@@ -58,7 +58,7 @@ impl Uploads {
         self.open(id).map(drop)
     }
 
-    pub(crate) fn open(&self, id: u128) -> io::Result<File> {
+    pub fn open(&self, id: u128) -> io::Result<File> {
         let file = File::options().read(true).write(true).open(self.path(id))?;
         file.set_modified(SystemTime::now())?;
         Ok(file)
@@ -108,6 +108,18 @@ impl Incoming {
 
     pub fn n_bytes(&self) -> u64 {
         self.n_bytes
+    }
+
+    /// As [`Self::finish`], for one that has an id already: a copy of what a server has. Whoever was faster brought the
+    /// same.
+    pub fn finish_as(self, id: u128) -> io::Result<()> {
+        self.file.persist(self.root.join(task_text(id))).map_err(|refused| refused.error)?;
+        Ok(())
+    }
+
+    /// The file itself, its length and its hash, for who keeps it elsewhere.
+    pub(super) fn into_parts(self) -> (NamedTempFile, u64, String) {
+        (self.file, self.n_bytes, super::hex(&self.hash.finalize()))
     }
 
     /// Whole, and there after a power loss: a task that names it is too.

@@ -34,7 +34,8 @@ impl Yard {
 
     pub fn with(secrets: Option<Arc<dyn Secrets>>) -> Yard {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let options = ExecOptions { data_dir: dir.path().to_owned(), supervisor: None, guard: None, secrets };
+        let options =
+            ExecOptions { data_dir: dir.path().to_owned(), supervisor: None, guard: None, secrets, uploads: None };
         Yard { executors: Arc::new(Executors::new(options).expect("executors")), dir }
     }
 
@@ -47,6 +48,7 @@ impl Yard {
             session: None,
             traceparent: None,
             kind,
+            program: None,
             payload: Some(RawValue::from_string(payload.to_string()).expect("JSON")),
             deadline: Some(1_794_776_400_123),
             timeout_ms: 120_000,
@@ -55,6 +57,7 @@ impl Yard {
             limits: Limits::default(),
             sandbox: Sandbox::None,
             workspace: WorkspaceRules::default(),
+            docker: None,
             grace: Duration::from_secs(30),
         }
     }

@@ -89,7 +89,7 @@ impl KeyRing {
         if self.keys.len() >= KEYS_MAX {
             return Err(KeyError::TooMany);
         }
-        let text = random_key()?;
+        let text = random_key(PREFIX)?;
         let NewKey { id, name, scopes, agents, created_at_ms } = new;
         let last_used = LastUsed::default();
         let key = Key { id, name, scopes, agents, created_at_ms, last_used, hash: hash(&text) };
@@ -127,6 +127,7 @@ impl Key {
             scopes: Scopes::from_iter(self.scopes.iter().copied()),
             agents: Binding::to(self.agents.as_deref()),
             actor: Actor { key: Some(Arc::new(label)), address: None },
+            worker: None,
         }
     }
 }
@@ -145,13 +146,14 @@ pub fn write_key_file(path: &Path, key: &str) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), |folder| std::fs::File::open(folder)?.sync_all())
 }
 
-fn random_key() -> Result<String, KeyError> {
+/// 256 random bits behind a word that says whose they are.
+pub(crate) fn random_key(prefix: &str) -> Result<String, KeyError> {
     let mut bytes = [0u8; 32];
     getrandom::fill(&mut bytes).map_err(|_| KeyError::NoRandomness)?;
-    Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes)))
+    Ok(format!("{prefix}{}", URL_SAFE_NO_PAD.encode(bytes)))
 }
 
-fn hash(key: &str) -> String {
+pub(crate) fn hash(key: &str) -> String {
     URL_SAFE_NO_PAD.encode(Sha256::digest(key.as_bytes()))
 }
 

@@ -10,6 +10,7 @@ mod scope;
 mod used;
 
 pub use keys::{ADMIN_KEY_FILE, Key, KeyError, KeyRing, NewKey, SETTING, write_key_file};
+pub(crate) use keys::{hash, random_key};
 pub use need::{Need, Reach, needed};
 pub use scope::{Actor, Binding, Caller, KeyLabel, Scope, Scopes};
 pub use used::{USED_SETTING, Used};

@@ -2,6 +2,9 @@
 
 use axum::http::Method;
 
+use runyard_core::ids::WorkerId;
+use runyard_wire::Id;
+
 use super::scope::Scope;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -9,6 +12,8 @@ pub enum Need {
     /// Answers anyone who passes the host check.
     Open,
     Scope(Scope, Reach),
+    /// This worker's own key, or else the scope.
+    Worker(WorkerId, Scope),
 }
 
 /// Whose work a route shows or touches.
@@ -36,8 +41,27 @@ pub fn needed(method: &Method, path: &str) -> Need {
         "schedules" if rest == "schedules/preview" => Need::Scope(Scope::Read, Reach::Own),
         "schedules" => Need::Scope(if is_read { Scope::Read } else { Scope::Submit }, Reach::Own),
         "agents" | "lanes" | "stats" | "events" | "drain" if is_read => Need::Scope(Scope::Read, Reach::Own),
+        "workers" => worker_need(method, rest),
         "webhooks" if is_read && !rest.starts_with("webhooks/secret") => Need::Scope(Scope::Read, Reach::All),
         "config" if is_read => Need::Scope(Scope::Read, Reach::All),
+        _ => Need::Scope(Scope::Admin, Reach::All),
+    }
+}
+
+/// Views of workers name everyone's tasks. Whatever is below a worker is its own, or an administrator's.
+fn worker_need(method: &Method, rest: &str) -> Need {
+    let mut parts = rest.splitn(3, '/').skip(1);
+    let (id, below) = (parts.next(), parts.next());
+    let is_read = matches!(*method, Method::GET | Method::HEAD);
+    let own = |scope| match id.and_then(|id| id.parse::<Id>().ok()) {
+        Some(Id(id)) => Need::Worker(WorkerId(id), scope),
+        None => Need::Scope(scope, Reach::All),
+    };
+    match (id, below) {
+        (None, _) if *method == Method::POST => Need::Scope(Scope::Worker, Reach::All),
+        (None, _) if is_read => Need::Scope(Scope::Read, Reach::All),
+        (Some(_), None) if is_read => own(Scope::Read),
+        (Some(_), Some(_)) => own(Scope::Admin),
         _ => Need::Scope(Scope::Admin, Reach::All),
     }
 }
@@ -50,6 +74,29 @@ mod tests {
     const READ_ALL: Need = Need::Scope(Scope::Read, Reach::All);
     const SUBMIT: Need = Need::Scope(Scope::Submit, Reach::Own);
     const ADMIN: Need = Need::Scope(Scope::Admin, Reach::All);
+
+    const WORKER: &str = "01931b5c-7f3a-7c5e-9d1e-0a4b8e6f2c11";
+
+    #[test]
+    fn what_is_below_a_worker_is_its_own() {
+        let Id(id) = WORKER.parse().expect("an id");
+        let own = |scope| Need::Worker(WorkerId(id), scope);
+        let table = [
+            ("POST", "", Need::Scope(Scope::Worker, Reach::All)),
+            ("GET", "", READ_ALL),
+            ("GET", "/ID", own(Scope::Read)),
+            ("DELETE", "/ID", ADMIN),
+            ("POST", "/ID/sync", own(Scope::Admin)),
+            ("POST", "/ID/drain", own(Scope::Admin)),
+            ("GET", "/ID/uploads/x", own(Scope::Admin)),
+            ("PUT", "/ID/tasks/x/artifacts/a/b", own(Scope::Admin)),
+            ("POST", "/nobody/sync", ADMIN),
+        ];
+        for (method, path, need) in table {
+            let (method, path) = (method.parse().expect("a method"), path.replace("ID", WORKER));
+            assert_eq!(needed(&method, &format!("/v1/workers{path}")), need, "{method} {path}");
+        }
+    }
 
     #[test]
     fn each_route_asks_for_its_scope() {

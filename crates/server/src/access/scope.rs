@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use runyard_core::ids::WorkerId;
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -14,18 +15,21 @@ pub enum Scope {
     Submit,
     /// Submit tasks that run a program on this machine (kinds `process` and `docker`). Includes submit.
     Exec,
+    /// Register workers, and nothing else: a join token.
+    Worker,
     /// Everything, keys and configuration too.
     Admin,
 }
 
 impl Scope {
-    pub const ALL: [Scope; 4] = [Scope::Read, Scope::Submit, Scope::Exec, Scope::Admin];
+    pub const ALL: [Scope; 5] = [Scope::Read, Scope::Submit, Scope::Exec, Scope::Worker, Scope::Admin];
 
     pub fn as_str(self) -> &'static str {
         match self {
             Scope::Read => "read",
             Scope::Submit => "submit",
             Scope::Exec => "exec",
+            Scope::Worker => "worker",
             Scope::Admin => "admin",
         }
     }
@@ -62,6 +66,8 @@ pub struct Caller {
     /// Whose work it may see and touch.
     pub agents: Binding,
     pub actor: Actor,
+    /// Set for the key of a worker, which has no scopes: it opens what is this worker's.
+    pub worker: Option<WorkerId>,
 }
 
 impl Caller {
@@ -136,7 +142,9 @@ mod tests {
         assert!(Scope::ALL.into_iter().all(|scope| Scopes::all().allow(scope)));
         let exec = Scopes::from_iter([Scope::Exec]);
         assert!(exec.allow(Scope::Submit) && exec.allow(Scope::Exec));
-        assert!(!exec.allow(Scope::Read) && !exec.allow(Scope::Admin));
+        assert!(!exec.allow(Scope::Read) && !exec.allow(Scope::Admin) && !exec.allow(Scope::Worker));
+        let join = Scopes::from_iter([Scope::Worker]);
+        assert_eq!(Scope::ALL.into_iter().filter(|scope| join.allow(*scope)).collect::<Vec<_>>(), [Scope::Worker]);
         let submit = Scopes::from_iter([Scope::Submit]);
         assert!(!submit.allow(Scope::Exec));
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use runyard_exec::secret::name_is_valid as secret_name_is_valid;
 use runyard_wire::Limits;
 
-use super::types::{Config, ProcessLimits, Retry, Server, SessionSettings};
+use super::types::{Config, DockerLimits, ProcessLimits, Retry, Server, SessionSettings};
 use crate::edge::network;
 use crate::intake::{MS_MAX, SESSION_KEY_BYTES_MAX, check_lists, limits as limits_of_task};
 use crate::routes::BATCH_BODY_BYTES_MAX;
@@ -37,9 +37,12 @@ pub(super) fn check(config: &Config) -> Checked {
     check_server(config)?;
     check_defaults(config)?;
     check_scheduling(config)?;
+    check_workers(config)?;
+    check_autoscale(config)?;
     check_limits(config)?;
     check_files(config)?;
     check_process_limits(config)?;
+    check_docker(config)?;
     check_sessions(config)?;
     check_schedules(config)?;
     check_exec(config)?;
@@ -159,9 +162,6 @@ fn check_scheduling(config: &Config) -> Checked {
     let scheduling = &config.scheduling;
     ms("scheduling.agingMs", 1, scheduling.aging_ms)?;
     ms("scheduling.quotaWaitMsMax", 1, scheduling.quota_wait_ms_max)?;
-    ms("scheduling.assignTimeoutMs", 1, scheduling.assign_timeout_ms)?;
-    ms("scheduling.workerOfflineMs", WORKER_OFFLINE_MS_MIN, scheduling.worker_offline_ms)?;
-    ms("scheduling.workerCooldownMs", 0, scheduling.worker_cooldown_ms)?;
     at_least("scheduling.agedOneIn", u64::from(scheduling.aged_one_in), 1)?;
     at_least("scheduling.windowMax", u64::from(scheduling.window_max), 1)?;
     at_least("scheduling.duesMax", u64::from(scheduling.dues_max), 1)?;
@@ -170,8 +170,46 @@ fn check_scheduling(config: &Config) -> Checked {
     ms("retention.deliveriesMs", 0, config.retention.deliveries_ms)
 }
 
-/// Two heartbeats: with less, one that is a little late makes a healthy worker lose everything it runs.
-const WORKER_OFFLINE_MS_MIN: u64 = 20_000;
+fn check_workers(config: &Config) -> Checked {
+    let workers = &config.workers;
+    ms("workers.heartbeatMs", HEARTBEAT_MS_MIN, workers.heartbeat_ms)?;
+    // With less, one that is a little late makes a healthy worker lose everything it runs.
+    ms("workers.offlineAfterMs", workers.heartbeat_ms.saturating_mul(2), workers.offline_after_ms)?;
+    ms("workers.cooldownMs", 0, workers.cooldown_ms)?;
+    ms("workers.assignTimeoutMs", 1, workers.assign_timeout_ms)?;
+    ms("workers.forgetAfterMs", workers.offline_after_ms, workers.forget_after_ms)?;
+    at_most("workers.max", workers.max.into(), WORKERS_MAX)?;
+    if !(0.0..=100.0).contains(&workers.max_cpu_usage) {
+        return broken("workers.maxCpuUsage", "must be from 0 to 100");
+    }
+    let weights = &workers.weights;
+    let named =
+        [("cpuUsage", weights.cpu_usage), ("reservedCpu", weights.reserved_cpu), ("reservedRam", weights.reserved_ram)];
+    match named.into_iter().find(|(_, weight)| !(0.0..=WEIGHT_MAX).contains(weight)) {
+        Some((name, _)) => broken(format!("workers.weights.{name}"), "must be from 0 to 1000"),
+        None => Ok(()),
+    }
+}
+
+fn check_autoscale(config: &Config) -> Checked {
+    let autoscale = &config.autoscale;
+    if !autoscale.url.is_empty() && !autoscale.command.is_empty() {
+        return broken("autoscale.command", "a command or a url, not both");
+    }
+    if !autoscale.url.is_empty() {
+        let checked = config.outbound.check_url(&autoscale.url);
+        checked.map_err(|message| Broken::new("autoscale.url", &message))?;
+    }
+    ms("autoscale.afterMs", 0, autoscale.after_ms)?;
+    ms("autoscale.idleAfterMs", 0, autoscale.idle_after_ms)?;
+    ms("autoscale.everyMs", 1000, autoscale.every_ms)
+}
+
+/// More often is a flood, and not news.
+const HEARTBEAT_MS_MIN: u64 = 100;
+/// Ten times what placement was measured with.
+const WORKERS_MAX: u64 = 100_000;
+const WEIGHT_MAX: f64 = 1000.0;
 
 fn check_limits(config: &Config) -> Checked {
     let limits = &config.limits;
@@ -197,6 +235,34 @@ fn check_process_limits(config: &Config) -> Checked {
     let ProcessLimits { cpu, ram_mb, pids, output_bytes } = config.process.limits;
     let checked = limits_of_task(Some(&Limits { cpu, ram_mb, pids, output_bytes }), "process");
     checked.map_err(|invalid| Broken { field: format!("process.{}", invalid.field), message: invalid.message })
+}
+
+/// The same rules again, for what a container gets and for what it may ask for.
+fn check_docker(config: &Config) -> Checked {
+    let docker = &config.docker;
+    if !docker.socket.is_absolute() {
+        return broken("docker.socket".to_owned(), "must be an absolute path");
+    }
+    let DockerLimits { cpu, ram_mb, pids, output_bytes } = docker.limits;
+    let given = Limits { cpu: Some(cpu), ram_mb: Some(ram_mb), pids: Some(pids), output_bytes };
+    let checked = limits_of_task(Some(&given), "docker");
+    checked.map_err(|invalid| Broken { field: format!("docker.{}", invalid.field), message: invalid.message })?;
+    let ceilings = Limits { cpu: docker.cpu_max, ram_mb: docker.ram_mb_max, pids: docker.pids_max, output_bytes: None };
+    limits_of_task(Some(&ceilings), "docker").map_err(|invalid| {
+        let key = invalid.field.strip_prefix("limits.").unwrap_or(&invalid.field);
+        Broken { field: format!("docker.{key}Max"), message: invalid.message }
+    })?;
+    // Else nothing that says nothing of its own could ever run.
+    for (key, given, most) in [
+        ("cpu", Some(cpu), docker.cpu_max),
+        ("ramMb", Some(f64::from(ram_mb)), docker.ram_mb_max.map(f64::from)),
+        ("pids", Some(f64::from(pids)), docker.pids_max.map(f64::from)),
+    ] {
+        if most.is_some_and(|most| given.is_some_and(|given| given > most)) {
+            return broken(format!("docker.limits.{key}"), &format!("is over docker.{key}Max"));
+        }
+    }
+    Ok(())
 }
 
 /// Beyond it a number is no longer exact in JSON, and sums of several may not fit what a store keeps.

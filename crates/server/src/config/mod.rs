@@ -35,6 +35,6 @@ pub use telemetry::Telemetry;
 #[cfg(feature = "otlp")]
 pub use telemetry::header;
 pub use to_core::{mode, overflow, to_core, to_core_sessions, to_purge};
-pub use to_process::{to_process_defaults, to_sandbox};
+pub use to_process::{to_docker_defaults, to_process_defaults, to_sandbox};
 pub use types::*;
 pub use watch::{SETTLE, watch_file, watcher};

@@ -149,6 +149,9 @@ pub fn redacted(mut values: Value) -> Value {
             *url = shown_url(url);
         }
     }
+    if let Some(Value::String(url)) = values.pointer_mut("/autoscale/url").filter(|url| **url != "") {
+        *url = shown_url(url);
+    }
     let headers = values.pointer_mut("/telemetry/otlpHeaders").and_then(Value::as_array_mut);
     for header in headers.into_iter().flatten() {
         let name = header.as_str().and_then(|text| text.split(':').next()).unwrap_or_default();

@@ -43,7 +43,7 @@ const HEAD: &str = "\
 ";
 
 /// What a reader looks for first comes first.
-const SECTIONS: [&str; 21] = [
+const SECTIONS: [&str; 24] = [
     "server",
     "limits",
     "lanes",
@@ -57,8 +57,11 @@ const SECTIONS: [&str; 21] = [
     "defaults",
     "retention",
     "process",
+    "docker",
     "uploads",
     "worker",
+    "workers",
+    "autoscale",
     "exec",
     "secrets",
     "store",

@@ -11,7 +11,7 @@ use runyard_wire::{SessionDrop, SessionMode};
 use super::types::{Agent, Config, Gate, Lane, SessionSettings, Sessions};
 
 pub fn to_core(config: &Config) -> CoreConfig {
-    let (limits, scheduling) = (&config.limits, &config.scheduling);
+    let (limits, scheduling, workers) = (&config.limits, &config.scheduling, &config.workers);
     CoreConfig {
         queued_max: limits.max_queued,
         queued_per_agent_max: limits.max_queued_per_agent,
@@ -32,9 +32,12 @@ pub fn to_core(config: &Config) -> CoreConfig {
         lost_max: scheduling.max_lost,
         quota_max: scheduling.max_quota,
         quota_wait_ms_max: scheduling.quota_wait_ms_max,
-        assign_timeout_ms: scheduling.assign_timeout_ms,
-        worker_offline_ms: scheduling.worker_offline_ms,
-        worker_cooldown_ms: scheduling.worker_cooldown_ms,
+        assign_timeout_ms: workers.assign_timeout_ms,
+        worker_offline_ms: workers.offline_after_ms,
+        worker_cooldown_ms: workers.cooldown_ms,
+        worker_forget_ms: workers.forget_after_ms,
+        workers_max: workers.max,
+        placement: workers.to_core(),
         rejections_per_hour_max: limits.max_rejections_per_hour,
         retention_ms: config.retention.tasks_ms,
         hooks: config.webhooks.iter().map(|(name, webhook)| webhook.hook(name)).collect(),

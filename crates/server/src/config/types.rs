@@ -1,10 +1,13 @@
 //! Every key there is. The comments here are the documentation: the JSON schema and the commented default file are
 //! generated from them.
 
+mod autoscale;
+mod docker;
 mod lane;
 mod process;
 mod schedules;
 mod sessions;
+mod workers;
 
 use std::collections::BTreeMap;
 
@@ -16,10 +19,13 @@ use super::edge::{Exec, RateLimit, Secret, ServerLimits, Tls};
 use super::outbound::{Outbound, Webhook};
 use super::telemetry::Telemetry;
 
+pub use autoscale::Autoscale;
+pub use docker::{Docker, DockerEnabled, DockerLimits};
 pub use lane::Lane;
 pub use process::{Process, ProcessLimits, Sandbox, Uploads, WorkDir};
 pub use schedules::Schedules;
 pub use sessions::{SessionPattern, SessionSettings, Sessions};
+pub use workers::{Placement, Weights, Workers};
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
@@ -32,8 +38,15 @@ pub struct Config {
     pub store: Store,
     /// The worker inside the server.
     pub worker: Worker,
+    /// Workers on other machines, and how one is chosen. The server's own has the same heartbeat.
+    pub workers: Workers,
+    /// Who is told that work finds no worker, or workers no work.
+    pub autoscale: Autoscale,
     /// What processes get that do not say otherwise, and how much they may bring and leave. Read at each start.
     pub process: Process,
+    /// Containers: on which engine, with which limits, and what tasks may ask for. Read at each start, but for `enabled`;
+    /// their working directories are as `[process]` says.
+    pub docker: Docker,
     /// Files that are handed in for tasks to come: `PUT /v1/uploads`.
     pub uploads: Uploads,
     /// How much may wait and how much may run.
@@ -243,12 +256,6 @@ pub struct Scheduling {
     pub max_quota: u32,
     /// The longest single wait for a provider's limit.
     pub quota_wait_ms_max: u64,
-    /// A task handed to a worker that does not start it in this time is taken back.
-    pub assign_timeout_ms: u64,
-    /// A worker that is silent so long is offline, and what it ran is lost.
-    pub worker_offline_ms: u64,
-    /// A worker that broke gets no task for so long.
-    pub worker_cooldown_ms: u64,
     /// Queued tasks kept in memory beyond the first of each flow; the rest waits in the store.
     pub window_max: u32,
     /// Due times (delays, deadlines) kept in memory for each clock.
@@ -346,6 +353,7 @@ impl Default for Config {
             store: Store { durability: Durability::Full },
             worker: Worker::default(),
             process: Process::default(),
+            docker: Docker::default(),
             uploads: Uploads::default(),
             limits: Limits::default(),
             defaults: Defaults::default(),
@@ -357,6 +365,8 @@ impl Default for Config {
             gates: BTreeMap::new(),
             sessions: Sessions::default(),
             schedules: Schedules::default(),
+            workers: Workers::default(),
+            autoscale: Autoscale::default(),
             exec: Exec::default(),
             secrets: BTreeMap::new(),
             outbound: Outbound::default(),
@@ -456,9 +466,6 @@ impl Default for Scheduling {
             max_lost: core.lost_max,
             max_quota: core.quota_max,
             quota_wait_ms_max: core.quota_wait_ms_max,
-            assign_timeout_ms: core.assign_timeout_ms,
-            worker_offline_ms: core.worker_offline_ms,
-            worker_cooldown_ms: core.worker_cooldown_ms,
             window_max: core.window_max,
             dues_max: core.dues_max,
         }

@@ -82,13 +82,15 @@ pub fn check_secrets(intake: &Intake, kind: &str, agent: &str, payload: &RawValu
 fn check_place(kind: &str, field: &str) -> Checked<()> {
     let part = field.strip_prefix("payload.").unwrap_or_default().split(['.', '[']).next().unwrap_or_default();
     let message = match (kind, part) {
-        ("http", _) | ("process", "env" | "stdin" | "message") => return Ok(()),
+        ("http", _) | ("process", "env" | "stdin" | "message") | ("docker", "stdin" | "message") => return Ok(()),
         ("process", "argv" | "shell") => {
             "a command line is visible to every user of the machine: put secret://NAME in env, and use $VARIABLE here"
         }
         ("process", "files") => "a file stays on the disk: put secret://NAME in env or stdin",
         ("process", _) => "secret://NAME is replaced in env, stdin and message only",
-        _ => "secret://NAME works in tasks of kind http and process only",
+        ("docker", "env") => "an engine writes the environment of a container to its disk: put secret://NAME in stdin",
+        ("docker", _) => "secret://NAME is replaced in stdin and message only",
+        _ => "secret://NAME works in tasks of kind http, process and docker only",
     };
     Err(Invalid::new(field, message))
 }
@@ -204,6 +206,9 @@ mod tests {
             ("process", "payload.media[0]", false),
             ("process", "payload", false),
             ("docker", "payload.env.TOKEN", false),
+            ("docker", "payload.stdin", true),
+            ("docker", "payload.message", true),
+            ("docker", "payload.command[0]", false),
             ("noop", "payload.message", false),
             ("own", "payload.x", false),
         ] {

@@ -215,7 +215,7 @@ pub fn place(asked: Option<&wire::Place>) -> Checked<Place> {
     })
 }
 
-fn labels(field: &str, labels: &BTreeMap<String, String>) -> Checked<Vec<(Name, Name)>> {
+pub fn labels(field: &str, labels: &BTreeMap<String, String>) -> Checked<Vec<(Name, Name)>> {
     if labels.len() > LABELS_MAX {
         return Err(Invalid::new(field, format!("at most {LABELS_MAX} labels")));
     }

@@ -12,7 +12,7 @@ mod task;
 
 pub use batch::{ITEMS_MAX, PreparedBatch, StoredBatch, prepare_batch};
 pub use exec::{check_allowed, check_lists};
-pub use fields::{CPU_LIMIT_MIN, CPU_MAX, DEPENDENCIES_MAX, MS_MAX, TAGS_MAX, limits, runs_a_program, tier};
+pub use fields::{CPU_LIMIT_MIN, CPU_MAX, DEPENDENCIES_MAX, MS_MAX, TAGS_MAX, labels, limits, runs_a_program, tier};
 pub use key::{idempotency, key_of};
 pub use patch::{patched, touches_times};
 pub use schedule::{check_future, no_future, prepare_schedule, timing};

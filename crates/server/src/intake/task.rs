@@ -17,7 +17,7 @@ use crate::config;
 use crate::problem::{Error, Invalid};
 
 pub const AGENT_DEFAULT: &str = "default";
-pub const KINDS_BUILT_IN: [&str; 3] = ["noop", "http", "process"];
+pub const KINDS_BUILT_IN: [&str; 4] = ["noop", "http", "process", "docker"];
 
 /// A task that may be submitted, with the text that is stored of it still at hand for the answer.
 pub struct Prepared {

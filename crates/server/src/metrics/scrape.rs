@@ -9,9 +9,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use runyard_core::config::LANE_MAIN;
+use runyard_core::worker::WorkerView;
 use runyard_core::write::{CountDelta, CountKey};
 
-use super::Metrics;
+use super::{Metrics, workers};
 use crate::config::Config;
 
 /// Agents with a label of their own; the rest is summed as `other`, so that a million agents do not make a million series.
@@ -38,12 +39,13 @@ struct Limited {
 }
 
 impl Metrics {
-    pub fn scrape(&self, counts: &[(CountKey, CountDelta)], config: &Config) -> String {
+    pub fn scrape(&self, counts: &[(CountKey, CountDelta)], config: &Config, workers: &[WorkerView]) -> String {
         let mut registry = Registry::with_prefix("runyard");
         let named = busiest(counts);
         register_gauges(&mut registry, counts, &named, config);
         register_counters(&mut registry, counts, &named);
         register_limits(&mut registry, config);
+        workers::register(&mut registry, workers);
         let mut text = String::new();
         let encoded = encode_registry(&mut text, &self.registry)
             .and_then(|()| encode_registry(&mut text, &registry))
@@ -152,7 +154,7 @@ mod tests {
             (key, CountDelta { queued: n as i64 + 1, submitted: 7, ..CountDelta::default() })
         };
         let counts: Vec<_> = (0..AGENTS_MAX + 2).map(count).collect();
-        let text = Metrics::default().scrape(&counts, &Config::default());
+        let text = Metrics::default().scrape(&counts, &Config::default(), &[]);
         assert!(text.contains("runyard_tasks_queued{agent=\"other\",lane=\"main\"} 3"), "{text}");
         assert!(text.contains("runyard_tasks_submitted_total{agent=\"other\"} 14"), "{text}");
         assert!(!text.contains("agent=\"a000\"") && text.contains("agent=\"a002\""));
@@ -168,7 +170,7 @@ mod tests {
         };
         let mut counts = vec![count("other", "main", 1000), count("other", "made.up", 500), count("other", "cron", 7)];
         counts.extend((0..AGENTS_MAX).map(|n| count(&format!("a{n:03}"), "main", n as i64 + 1)));
-        let text = Metrics::default().scrape(&counts, &Config::default());
+        let text = Metrics::default().scrape(&counts, &Config::default(), &[]);
         assert!(text.contains("runyard_tasks_queued{agent=\"other (agent)\",lane=\"main\"} 1500"), "{text}");
         assert!(text.contains("runyard_tasks_queued{agent=\"other (agent)\",lane=\"cron\"} 7"), "{text}");
         assert!(text.contains("runyard_tasks_queued{agent=\"other\",lane=\"main\"} 1\n"), "{text}");

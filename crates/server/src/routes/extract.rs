@@ -11,7 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use bytes::BytesMut;
 use futures_util::StreamExt;
-use runyard_core::ids::{BatchId, TaskId};
+use runyard_core::ids::{BatchId, TaskId, WorkerId};
 use runyard_core::name::Name;
 use runyard_wire::Id;
 use serde::de::DeserializeOwned;
@@ -146,6 +146,7 @@ fn query_error(message: &str) -> Invalid {
 pub struct TaskPath(pub TaskId);
 pub struct BatchPath(pub BatchId);
 pub struct KeyPath(pub Id);
+pub struct WorkerPath(pub WorkerId);
 pub struct NumberPath(pub u64);
 pub struct NamePath(pub Name);
 pub struct SessionPath(pub Name);
@@ -173,6 +174,14 @@ impl<S: Send + Sync> FromRequestParts<S> for KeyPath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
         id_of(parts, state).await.map(KeyPath)
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for WorkerPath {
+    type Rejection = Error;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Error> {
+        id_of(parts, state).await.map(|id| WorkerPath(WorkerId(id.0)))
     }
 }
 

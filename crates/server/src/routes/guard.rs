@@ -14,6 +14,7 @@ use crate::access::{Caller, Need, Reach, hosts, needed};
 use crate::app::App;
 use crate::edge::{self, Peer};
 use crate::problem::Error;
+use crate::workers;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -62,21 +63,46 @@ fn admit(app: &App, request: &Request) -> Result<Caller, Error> {
     match needed(request.method(), path) {
         // Whoever needs no key has no rights either.
         Need::Open => Ok(Caller::default()),
-        Need::Scope(scope, reach) => {
-            let mut caller = app.keys.caller(presented(request))?;
+        need => {
+            let mut caller = caller(app, presented(request), need)?;
             caller.actor.address = address;
             if let Some(key) = &caller.actor.key {
                 limited(app, app.rates.key(&key.id, &server.rate_limit))?;
             }
-            if !caller.scopes.allow(scope) {
-                return Err(Error::MissingScope(scope));
-            }
-            if reach == Reach::All && caller.agents.is_bound() {
-                return Err(Error::ForeignAgent("*".to_owned()));
-            }
+            may(&caller, need)?;
             Ok(caller)
         }
     }
+}
+
+fn caller(app: &App, presented: Option<&str>, need: Need) -> Result<Caller, Error> {
+    match presented.filter(|text| app.keys.are_asked_for() && workers::is_key(text)) {
+        None => app.keys.caller(presented),
+        Some(text) => app.roster.caller(text).ok_or(match need {
+            // Its key was forgotten with it: it must learn that it is to join anew.
+            Need::Worker(worker, _) if !app.roster.knows(worker) => Error::WorkerNotFound(worker),
+            _ => Error::UnknownKey,
+        }),
+    }
+}
+
+fn may(caller: &Caller, need: Need) -> Result<(), Error> {
+    let (scope, reach) = match need {
+        Need::Open => return Ok(()),
+        Need::Scope(scope, reach) => (scope, reach),
+        Need::Worker(worker, _) if caller.worker == Some(worker) => return Ok(()),
+        Need::Worker(_, scope) => (scope, Reach::All),
+    };
+    if caller.worker.is_some() {
+        return Err(Error::ForeignWorker);
+    }
+    if !caller.scopes.allow(scope) {
+        return Err(Error::MissingScope(scope));
+    }
+    if reach == Reach::All && caller.agents.is_bound() {
+        return Err(Error::ForeignAgent("*".to_owned()));
+    }
+    Ok(())
 }
 
 fn limited(app: &App, asked: Result<(), Error>) -> Result<(), Error> {

@@ -42,6 +42,8 @@ pub async fn version() -> Json<VersionView> {
     responses((status = 200, description = "OpenMetrics text", content_type = "application/openmetrics-text", body = String)))]
 pub async fn metrics(State(app): State<Arc<App>>) -> Result<([(HeaderName, &'static str); 1], String), Error> {
     let counts = app.read(|reader| reader.counts()).await?;
-    let text = app.metrics.scrape(&counts, &app.config.current().config);
+    // A scheduler that recovers knows no workers; what is counted is told all the same.
+    let workers = super::workers::views(&app, None).await.unwrap_or_default();
+    let text = app.metrics.scrape(&counts, &app.config.current().config, &workers);
     Ok(([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text))
 }

@@ -35,7 +35,7 @@ pub async fn heartbeat(
     }
     note(&app, id).await?;
     if let Some(progress) = progress {
-        app.worker.note_progress(id, progress);
+        app.note_progress(id, progress);
     }
     Ok(StatusCode::NO_CONTENT)
 }

@@ -66,7 +66,7 @@ fn new_key(request: KeyRequest) -> Result<NewKey, Invalid> {
         return Err(Invalid::new("name", NAME_RULE));
     }
     if request.scopes.is_empty() {
-        return Err(Invalid::new("scopes", "at least one of read, submit, exec, admin"));
+        return Err(Invalid::new("scopes", "at least one of read, submit, exec, worker, admin"));
     }
     let agents = request.agents.as_deref().unwrap_or(&[]);
     if request.agents.is_some() && request.scopes.contains(&WireScope::Admin) {
@@ -82,6 +82,7 @@ fn new_key(request: KeyRequest) -> Result<NewKey, Invalid> {
         WireScope::Read => Scope::Read,
         WireScope::Submit => Scope::Submit,
         WireScope::Exec => Scope::Exec,
+        WireScope::Worker => Scope::Worker,
         WireScope::Admin => Scope::Admin,
     });
     Ok(NewKey {
@@ -98,6 +99,7 @@ fn key_view(key: &Key) -> KeyView {
         Scope::Read => WireScope::Read,
         Scope::Submit => WireScope::Submit,
         Scope::Exec => WireScope::Exec,
+        Scope::Worker => WireScope::Worker,
         Scope::Admin => WireScope::Admin,
     });
     KeyView {

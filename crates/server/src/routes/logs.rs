@@ -155,7 +155,7 @@ impl Tail {
         let mut waiter = app.waiters.watch(self.task);
         loop {
             // Taken before the rest is read: what is written in between wakes the wait below.
-            let follow = app.worker.follow_log(self.task).filter(|follow| follow.attempt == self.at.attempt);
+            let follow = app.follow_log(self.task).filter(|follow| follow.attempt == self.at.attempt);
             let seen = follow.as_ref().map_or(0, |follow| *follow.bytes.borrow());
             let Ok(doc) = task_doc(&app, self.task).await else { return };
             let (attempt, phase) = (doc.task.attempt, doc.task.phase());

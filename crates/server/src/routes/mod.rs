@@ -23,10 +23,13 @@ mod sessions;
 mod settings;
 mod stats;
 mod stream;
+mod sync;
 mod tasks;
 mod uploads;
 mod wait;
 mod webhooks;
+mod worker_files;
+mod workers;
 
 pub use batches::batch_view;
 pub use extract::BATCH_BODY_BYTES_MAX;
@@ -85,6 +88,14 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(schedules::resume))
         .routes(routes!(schedules::run))
         .routes(routes!(schedules::runs))
+        .routes(routes!(workers::join, workers::list))
+        .routes(routes!(workers::show, workers::remove))
+        .routes(routes!(workers::register))
+        .routes(routes!(sync::sync))
+        .routes(routes!(worker_files::upload))
+        .routes(routes!(worker_files::artifact))
+        .routes(routes!(workers::drain))
+        .routes(routes!(workers::resume))
         .routes(routes!(settings::agents))
         .routes(routes!(settings::put_agent))
         .routes(routes!(settings::lanes))

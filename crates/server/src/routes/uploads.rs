@@ -27,6 +27,13 @@ pub async fn create(State(app): State<Arc<App>>, request: Request) -> Result<(St
     if declared_bytes(request.headers()).is_some_and(|bytes| bytes > bytes_max) {
         return Err(too_large(bytes_max));
     }
+    let incoming = receive(&app, request, bytes_max).await?;
+    let Upload { id, bytes, sha256 } = apart(move || incoming.finish()).await.map_err(not_stored)?;
+    Ok((StatusCode::CREATED, Json(UploadView { id: Id(id), bytes, sha256 })))
+}
+
+/// The body of a request, in a file that nobody else has.
+pub async fn receive(app: &App, request: Request, bytes_max: u64) -> Result<Incoming, Error> {
     let uploads = app.worker.places().uploads();
     let mut pace = Pace::new(BodyRules::of(&request)?.time, Instant::now());
     let mut incoming = apart(move || uploads.begin()).await.map_err(not_stored)?;
@@ -39,8 +46,7 @@ pub async fn create(State(app): State<Arc<App>>, request: Request) -> Result<(St
         }
         incoming = add(incoming, chunk).await?;
     }
-    let Upload { id, bytes, sha256 } = apart(move || incoming.finish()).await.map_err(not_stored)?;
-    Ok((StatusCode::CREATED, Json(UploadView { id: Id(id), bytes, sha256 })))
+    Ok(incoming)
 }
 
 /// A file may take as long as it needs, but each part of it has to come in the time of a body: whoever has a slow line
@@ -83,11 +89,11 @@ fn not_stored(error: io::Error) -> Error {
     Error::Internal(format!("the upload cannot be stored: {error}").into())
 }
 
-fn declared_bytes(headers: &HeaderMap) -> Option<u64> {
+pub fn declared_bytes(headers: &HeaderMap) -> Option<u64> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-fn too_large(bytes_max: u64) -> Error {
+pub fn too_large(bytes_max: u64) -> Error {
     Error::TooLarge(usize::try_from(bytes_max).unwrap_or(usize::MAX))
 }
 

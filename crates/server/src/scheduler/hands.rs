@@ -1,19 +1,25 @@
-//! Between a tick and the worker: what the core wants done is done by somebody's hands, a worker's or a rehearsal's.
+//! Between a tick and the workers: what the core wants done is done by somebody's hands, the embedded worker's or a
+//! rehearsal's, or lies ready for a worker on another machine.
 
 use runyard_core::event::{Answer, Command, Event, Held, Report, Start, WorkerSpec};
-use runyard_core::ids::{TaskId, Ticket, Token};
+use runyard_core::ids::{TaskId, Ticket, WorkerId};
 use runyard_core::name::Blob;
 use runyard_core::task::Stop;
 use runyard_exec::process::supervise::{Stage, stage};
 use runyard_worker::{Rehearsal, Worker};
 
-pub(crate) trait Hands {
+/// What a commit asks of workers.
+pub(crate) trait Orders {
+    fn start(&self, starts: Vec<Start>);
+    fn stop(&self, worker: WorkerId, held: Held, stop: Stop);
+    fn input(&self, worker: WorkerId, held: Held, message: TaskId, spec: Blob);
+    fn revoke(&self, worker: WorkerId, task: TaskId, attempt: u32);
+}
+
+/// The worker that shares a process with the scheduler.
+pub(crate) trait Hands: Orders {
     fn held(&self) -> Vec<Held>;
     fn unacknowledged(&self) -> Vec<Event>;
-    fn start(&self, starts: Vec<Start>);
-    fn stop(&self, task: TaskId, attempt: u32, token: Token, stop: Stop);
-    fn input(&self, task: TaskId, attempt: u32, token: Token, message: TaskId, spec: Blob);
-    fn revoke(&self, task: TaskId, attempt: u32);
     fn acknowledge_told(&self, told: Told);
     /// How far an attempt has come that it was told to start.
     fn stage(&self, task: TaskId, attempt: u32) -> Stage;
@@ -38,35 +44,64 @@ impl Told {
     }
 }
 
+/// Who does what is asked: the worker here, and whoever keeps it for the others.
+pub(crate) struct Crew<'a> {
+    pub own: WorkerId,
+    pub hands: &'a dyn Orders,
+    pub desk: &'a dyn Orders,
+}
+
+impl Crew<'_> {
+    fn of(&self, worker: WorkerId) -> &dyn Orders {
+        if worker == self.own { self.hands } else { self.desk }
+    }
+
+    fn start(&self, starts: &mut Vec<Start>) {
+        let (own, away): (Vec<Start>, Vec<Start>) =
+            std::mem::take(starts).into_iter().partition(|start| start.worker == self.own);
+        for (orders, starts) in [(self.hands, own), (self.desk, away)] {
+            if !starts.is_empty() {
+                orders.start(starts);
+            }
+        }
+    }
+}
+
+/// For a pass without a server: workers on other machines hear nothing until there is one, and it asks again.
+pub(crate) struct Nobody;
+
+impl Orders for Nobody {
+    fn start(&self, _: Vec<Start>) {}
+    fn stop(&self, _: WorkerId, _: Held, _: Stop) {}
+    fn input(&self, _: WorkerId, _: Held, _: TaskId, _: Blob) {}
+    fn revoke(&self, _: WorkerId, _: TaskId, _: u32) {}
+}
+
 /// Hands on what a commit lets out. Gives the answers, which go out last.
-pub(crate) fn carry_out(hands: &impl Hands, commands: Vec<Command>) -> Vec<(Ticket, Answer)> {
+pub(crate) fn carry_out(crew: &Crew<'_>, commands: Vec<Command>) -> Vec<(Ticket, Answer)> {
     let mut starts = Vec::new();
     let mut answers = Vec::new();
     for command in commands {
         // Order counts: a stop may be meant for a start of the same tick.
         if !matches!(command, Command::Start(_) | Command::Answer { .. }) {
-            start(hands, &mut starts);
+            crew.start(&mut starts);
         }
         match command {
             Command::Start(start) => starts.push(start),
             Command::Answer { ticket, answer } => answers.push((ticket, answer)),
-            Command::Stop { task, attempt, token, stop, .. } => hands.stop(task, attempt, token, stop),
-            Command::Input { task, attempt, token, message, spec: Some(spec), .. } => {
-                hands.input(task, attempt, token, message, spec);
+            Command::Stop { worker, task, attempt, token, stop } => {
+                crew.of(worker).stop(worker, Held { task, attempt, token }, stop);
+            }
+            Command::Input { worker, task, attempt, token, message, spec: Some(spec) } => {
+                crew.of(worker).input(worker, Held { task, attempt, token }, message, spec);
             }
             // Its row is gone, so there is nothing to hand over.
             Command::Input { .. } => {}
-            Command::Revoke { task, attempt, .. } => hands.revoke(task, attempt),
+            Command::Revoke { worker, task, attempt } => crew.of(worker).revoke(worker, task, attempt),
         }
     }
-    start(hands, &mut starts);
+    crew.start(&mut starts);
     answers
-}
-
-fn start(hands: &impl Hands, starts: &mut Vec<Start>) {
-    if !starts.is_empty() {
-        hands.start(std::mem::take(starts));
-    }
 }
 
 /// The attempt whose end this event reports.
@@ -88,6 +123,24 @@ fn taken_input(event: &Event) -> Option<(TaskId, u32, TaskId)> {
     }
 }
 
+impl Orders for Worker {
+    fn start(&self, starts: Vec<Start>) {
+        Worker::start(self, starts);
+    }
+
+    fn stop(&self, _: WorkerId, held: Held, stop: Stop) {
+        Worker::stop(self, held.task, held.attempt, held.token, stop);
+    }
+
+    fn input(&self, _: WorkerId, held: Held, message: TaskId, spec: Blob) {
+        Worker::input(self, held.task, held.attempt, held.token, message, spec);
+    }
+
+    fn revoke(&self, _: WorkerId, task: TaskId, attempt: u32) {
+        Worker::revoke(self, task, attempt);
+    }
+}
+
 impl Hands for Worker {
     fn held(&self) -> Vec<Held> {
         Worker::held(self)
@@ -95,22 +148,6 @@ impl Hands for Worker {
 
     fn unacknowledged(&self) -> Vec<Event> {
         Worker::unacknowledged(self)
-    }
-
-    fn start(&self, starts: Vec<Start>) {
-        Worker::start(self, starts);
-    }
-
-    fn stop(&self, task: TaskId, attempt: u32, token: Token, stop: Stop) {
-        Worker::stop(self, task, attempt, token, stop);
-    }
-
-    fn input(&self, task: TaskId, attempt: u32, token: Token, message: TaskId, spec: Blob) {
-        Worker::input(self, task, attempt, token, message, spec);
-    }
-
-    fn revoke(&self, task: TaskId, attempt: u32) {
-        Worker::revoke(self, task, attempt);
     }
 
     fn acknowledge_told(&self, told: Told) {
@@ -123,6 +160,21 @@ impl Hands for Worker {
     }
 }
 
+impl Orders for Rehearsal {
+    fn start(&self, starts: Vec<Start>) {
+        Rehearsal::start(self, &starts);
+    }
+
+    fn stop(&self, _: WorkerId, held: Held, _stop: Stop) {
+        Rehearsal::stop(self, held.task, held.attempt, held.token);
+    }
+
+    /// Whether it would be taken, only the process could tell.
+    fn input(&self, _: WorkerId, _: Held, _: TaskId, _: Blob) {}
+
+    fn revoke(&self, _: WorkerId, _: TaskId, _: u32) {}
+}
+
 impl Hands for Rehearsal {
     fn held(&self) -> Vec<Held> {
         Rehearsal::held(self)
@@ -131,19 +183,6 @@ impl Hands for Rehearsal {
     fn unacknowledged(&self) -> Vec<Event> {
         Rehearsal::unacknowledged(self)
     }
-
-    fn start(&self, starts: Vec<Start>) {
-        Rehearsal::start(self, &starts);
-    }
-
-    fn stop(&self, task: TaskId, attempt: u32, token: Token, _stop: Stop) {
-        Rehearsal::stop(self, task, attempt, token);
-    }
-
-    /// Whether it would be taken, only the process could tell.
-    fn input(&self, _: TaskId, _: u32, _: Token, _: TaskId, _: Blob) {}
-
-    fn revoke(&self, _: TaskId, _: u32) {}
 
     fn acknowledge_told(&self, _: Told) {}
 

@@ -6,6 +6,7 @@ use runyard_core::now;
 use runyard_core::schedule::{Run, ScheduleDue};
 use runyard_core::session::{Session, SessionId};
 use runyard_core::task::{Policy, Task, Tier};
+use runyard_core::worker::Vitals;
 use runyard_core::write::{Loaded, Needs, Rows, WriteSet};
 use runyard_store::memory::MemoryStore;
 use runyard_store::store::{FlowRows, FlowWant, Purged, Reader, Result};
@@ -15,9 +16,9 @@ use crate::handle::Unavailable;
 
 #[test]
 fn what_may_be_poison_is_alone_and_the_inbox_has_its_turn() {
-    let seen = |n| Event::WorkerSeen { worker: WorkerId(n) };
+    let seen = |n| Event::WorkerSeen { worker: WorkerId(n), vitals: Vitals::default() };
     let number = |event: Option<Event>| match event {
-        Some(Event::WorkerSeen { worker }) => Some(worker.0),
+        Some(Event::WorkerSeen { worker, .. }) => Some(worker.0),
         _ => None,
     };
     let mut alone = Alone::default();
@@ -41,11 +42,15 @@ async fn an_end_that_can_never_be_committed_takes_nobody_down_with_it_for_long()
         grace_ms: 0,
         supervisor: None,
         process_defaults: Arc::new(Default::default),
+        docker_defaults: Arc::new(Default::default),
         may_run: Arc::new(|_, _| Ok(())),
         guard: None,
         secrets: None,
         capacity: Resources { cpu_milli: 1000, ram_mb: 1000, named: Vec::new() },
-        observer: Box::new(Nobody),
+        heartbeat: Box::new(|| Duration::from_secs(10)),
+        vitals: Box::new(Vitals::default),
+        desk: Arc::new(Desk::new(handle.clone())),
+        observer: Box::new(NobodyWatches),
     };
     let scheduler = Scheduler::spawn(options, handle.clone()).expect("it starts");
     handle.ask(submit(POISON)).await.expect("its submit is harmless");
@@ -91,9 +96,9 @@ fn submit(id: TaskId) -> impl FnOnce(Ticket) -> Event {
     move |ticket| Event::Submit(Submission { ticket, batch: None, mode: SubmitMode::All, items, idempotency: None })
 }
 
-struct Nobody;
+struct NobodyWatches;
 
-impl Observer for Nobody {
+impl Observer for NobodyWatches {
     fn committed(&self, _: &[Happening], _: usize, _: Duration) {}
     fn recovered(&self) {}
     fn purged(&self, _: &[TaskId]) {}

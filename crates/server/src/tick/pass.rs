@@ -10,6 +10,7 @@ use runyard_core::event::{Command, Event, Happening, HappeningKind, Report, Rest
 use runyard_core::ids::TaskId;
 use runyard_core::name::Name;
 use runyard_core::task::{Class, Stop};
+use runyard_core::worker::Vitals;
 use runyard_exec::Places;
 use runyard_exec::process::supervise::{self, Stage};
 use runyard_store::store::{self, Purge, Store};
@@ -19,7 +20,7 @@ use runyard_wire::Id;
 use super::Summary;
 use crate::clock::{Clock, salt, wall_ms};
 use crate::observe::remove_files;
-use crate::scheduler::{Hands, Told, carry_out, caught, end};
+use crate::scheduler::{Crew, Hands, Nobody, Told, carry_out, caught, end};
 
 /// How often those that are being started are looked at.
 const LOOK: Duration = Duration::from_millis(10);
@@ -140,7 +141,8 @@ impl<'a, H: Hands> Pass<'a, H> {
         ticked.commands.iter().for_each(|command| self.note_command(command));
         ticked.happenings.iter().for_each(|happening| self.note_loss(happening));
         // Nobody has asked anything.
-        let _ = carry_out(self.hands, ticked.commands);
+        let crew = Crew { own: self.spec.id, hands: self.hands, desk: &Nobody };
+        let _ = carry_out(&crew, ticked.commands);
         Ok(ticked.again)
     }
 
@@ -292,7 +294,7 @@ impl<'a, H: Hands> Pass<'a, H> {
     fn keep_alive(&mut self, events: &mut Vec<Event>) {
         if self.seen_at.elapsed() >= HEARTBEAT {
             self.seen_at = Instant::now();
-            events.push(Event::WorkerSeen { worker: self.spec.id });
+            events.push(Event::WorkerSeen { worker: self.spec.id, vitals: Vitals::default() });
         }
     }
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop")]
 
+pub mod hand;
 pub mod raw;
 
 use std::time::Duration;

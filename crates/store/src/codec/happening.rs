@@ -35,10 +35,13 @@ pub fn encode_happenings(happenings: &[Happening], out: &mut Vec<u8>) {
                 put_u128(out, batch.id.0);
                 put_batch(out, batch);
             }
-            Subject::Worker { worker, name } => {
-                out.push(SUBJECT_WORKER);
+            Subject::Worker { worker, name, reason } => {
+                out.push(if reason.is_empty() { SUBJECT_WORKER } else { SUBJECT_WORKER_WHY });
                 put_u128(out, worker.0);
                 put_text(out, name);
+                if !reason.is_empty() {
+                    put_text(out, reason);
+                }
             }
             Subject::Session(session) => {
                 out.push(SUBJECT_SESSION);
@@ -78,7 +81,12 @@ pub fn decode_happenings(bytes: &[u8]) -> Option<Vec<Happening>> {
                 let id = BatchId(cut.u128()?);
                 Subject::Batch(Box::new(cut.batch(id)?))
             }
-            SUBJECT_WORKER => Subject::Worker { worker: WorkerId(cut.u128()?), name: cut.name()? },
+            SUBJECT_WORKER => {
+                Subject::Worker { worker: WorkerId(cut.u128()?), name: cut.name()?, reason: Cow::Borrowed("") }
+            }
+            SUBJECT_WORKER_WHY => {
+                Subject::Worker { worker: WorkerId(cut.u128()?), name: cut.name()?, reason: cut.text()? }
+            }
             SUBJECT_SESSION => {
                 let (id, key) = (SessionId(cut.varint()?), cut.name()?);
                 Subject::Session(Box::new(cut.session(id, key)?))
@@ -187,3 +195,4 @@ const SUBJECT_WORKER: u8 = 2;
 const SUBJECT_CONFIG: u8 = 3;
 const SUBJECT_SESSION: u8 = 4;
 const SUBJECT_SCHEDULE: u8 = 5;
+const SUBJECT_WORKER_WHY: u8 = 6;

@@ -6,12 +6,13 @@ use std::ops::Bound;
 use runyard_core::batch::Batch;
 use runyard_core::event::{FirstAnswer, Happening, IdempotencyRow, Release, Rest};
 use runyard_core::hash::{DetMap, DetSet};
-use runyard_core::ids::{BatchId, FlowId, TaskId};
+use runyard_core::ids::{BatchId, FlowId, TaskId, WorkerId};
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::{Clock, Now, WallMs};
 use runyard_core::outbox::{Delivery, DeliveryId};
 use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::{Phase, State, Task, Wait};
+use runyard_core::worker::WorkerRow;
 use runyard_core::write::{CountDelta, CountKey, FlowRow, Loaded, Meta, Needs, WriteSet};
 
 use super::FailCommit;
@@ -58,6 +59,7 @@ pub(super) struct Content {
     /// Pending ones by their next time.
     pub(super) deliveries_due: BTreeSet<(WallMs, DeliveryId)>,
     pub(super) schedules: Schedules,
+    pub(super) workers: BTreeMap<WorkerId, WorkerRow>,
     pub(super) log: BTreeMap<u64, LogEntry>,
     pub(super) log_seq: u64,
     pub(super) log_bytes: u64,
@@ -99,6 +101,7 @@ impl Content {
             rates: self.rates.iter().map(|(name, &state)| (name.clone(), state)).collect(),
             settings: self.settings.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             n_schedules: self.schedules.len(),
+            workers: self.workers.values().cloned().collect(),
         }
     }
 
@@ -194,6 +197,8 @@ impl Content {
         self.apply_rest(writes);
         self.apply_deliveries(writes);
         self.schedules.apply(writes);
+        self.workers.extend(writes.workers_put.iter().map(|row| (row.spec.id, row.clone())));
+        writes.workers_removed.iter().for_each(|id| drop(self.workers.remove(id)));
         self.append(&writes.happenings)
     }
 

@@ -14,7 +14,7 @@ use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, Insert, SessionDr
 use rusqlite::{CachedStatement, OptionalExtension, Transaction, params};
 
 use super::row::{Doing, failed, integer, is_constraint, moment};
-use super::{outbox, schedules};
+use super::{outbox, schedules, workers};
 use crate::codec::{
     encode_answer, encode_batch, encode_happenings, encode_message_body, encode_row_key, encode_session_body,
     encode_task_body,
@@ -53,6 +53,7 @@ pub fn write_all(tx: &Transaction<'_>, writes: &WriteSet, scratch: &mut Scratch)
     outbox::insert(tx, &writes.deliveries_added, &mut scratch.body)?;
     outbox::update(tx, &writes.deliveries_put, &mut scratch.body)?;
     schedules::write(tx, writes, &mut scratch.body)?;
+    workers::write(tx, writes, &mut scratch.body)?;
     if !writes.happenings.is_empty() {
         let mut insert =
             tx.prepare_cached("INSERT INTO happenings(seq, at_ms, body) VALUES (?1, ?2, ?3)").doing(WRITING)?;

@@ -14,7 +14,7 @@ use runyard_core::write::{CountDelta, CountKey, FlowRow, Loaded, Meta};
 use rusqlite::{Row, Transaction};
 
 use super::row::{Doing, batch_at, blob_at, integer, number, session_at, task_at, task_columns};
-use super::schedules;
+use super::{schedules, workers};
 use crate::store::{Error, Result};
 
 pub fn load(tx: &Transaction<'_>, salt: u64) -> Result<Loaded> {
@@ -31,6 +31,7 @@ pub fn load(tx: &Transaction<'_>, salt: u64) -> Result<Loaded> {
         rates: rates(tx)?,
         settings: settings(tx)?,
         n_schedules: schedules::count(tx)?,
+        workers: workers::load(tx)?,
     })
 }
 
@@ -178,7 +179,7 @@ fn settings(tx: &Transaction<'_>) -> Result<Vec<(Name, Blob)>> {
     })
 }
 
-fn all<T>(
+pub(super) fn all<T>(
     db: &rusqlite::Connection,
     sql: &str,
     doing: &'static str,
@@ -197,6 +198,6 @@ fn name_at(row: &Row<'_>, index: usize) -> rusqlite::Result<Name> {
     Ok(Name::new(row.get_ref(index)?.as_str()?))
 }
 
-fn damaged(what: &'static str, detail: String) -> Error {
+pub(super) fn damaged(what: &'static str, detail: String) -> Error {
     Error::Damaged { what, detail }
 }

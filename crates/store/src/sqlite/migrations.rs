@@ -12,6 +12,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("migrations/0002_sessions.sql"),
     include_str!("migrations/0003_outbox.sql"),
     include_str!("migrations/0004_schedules.sql"),
+    include_str!("migrations/0005_workers.sql"),
 ];
 
 /// Marks the file as ours, so that another program's database is not taken for an empty one.

@@ -20,6 +20,7 @@ mod reader;
 mod row;
 mod schedules;
 mod store;
+mod workers;
 
 pub use connect::{Durability, Options};
 pub use copy::{Quiet, copy_quiet};

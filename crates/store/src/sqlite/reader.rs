@@ -13,6 +13,7 @@ use runyard_core::outbox::{Delivery, DeliveryId};
 use runyard_core::schedule::{Run, Schedule};
 use runyard_core::session::{Message, Session, SessionId};
 use runyard_core::task::Phase;
+use runyard_core::worker::WorkerRow;
 use runyard_core::write::{CountDelta, CountKey};
 use rusqlite::backup::Backup;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -237,6 +238,10 @@ impl Reader for Readers {
             let mut select = db.prepare_cached("SELECT value FROM settings WHERE name = ?1").doing(READING)?;
             Ok(select.query_row([name], |row| blob_at(row, 0)).optional().doing(READING)?.flatten())
         })
+    }
+
+    fn workers(&self) -> Result<Vec<WorkerRow>> {
+        self.with(|db| super::workers::load(db))
     }
 
     /// All pages in one step: the snapshot is held as long as that takes, and the log grows meanwhile. In several steps

@@ -7,6 +7,7 @@
 mod new;
 mod schedules;
 mod sessions;
+mod workers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use runyard_store::yard::Yard;
 
 pub use new::{New, NewBatchOf, agent, batch, lane, message, named_gate, task, worker};
 pub use schedules::{every, schedule};
+pub use workers::{labelled, remote, vitals};
 
 pub const SECOND: u64 = 1000;
 pub const MINUTE: u64 = 60 * SECOND;
@@ -52,6 +54,8 @@ pub struct Bed {
     now: Now,
     config: Config,
     workers: BTreeMap<WorkerId, WorkerSpec>,
+    /// Of those that registered: the session of the latest process.
+    sessions: BTreeMap<WorkerId, u64>,
     silent: BTreeSet<WorkerId>,
     begins_at_once: bool,
     /// The latest start of each task: what its worker would report with.
@@ -83,6 +87,7 @@ impl Bed {
             now,
             config,
             workers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             silent: BTreeSet::new(),
             begins_at_once: true,
             leases: BTreeMap::new(),
@@ -172,7 +177,8 @@ impl Bed {
     pub fn crash(&mut self) {
         self.reopen();
         for worker in self.workers.clone().into_values() {
-            self.send([Event::WorkerJoined { worker, held: Vec::new() }]);
+            let event = self.join_event(worker, Vec::new());
+            self.send([event]);
         }
     }
 
@@ -182,7 +188,8 @@ impl Bed {
         self.reopen();
         for worker in self.workers.clone().into_values() {
             let held = held.iter().filter(|(id, _)| *id == worker.id).map(|(_, held)| *held).collect();
-            self.send([Event::WorkerJoined { worker, held }]);
+            let event = self.join_event(worker, held);
+            self.send([event]);
         }
     }
 
@@ -208,7 +215,8 @@ impl Bed {
         let held = self.held();
         for worker in self.workers.clone().into_values() {
             let held = held.iter().filter(|(id, _)| *id == worker.id).map(|(_, held)| *held).collect();
-            self.send([Event::WorkerJoined { worker, held }]);
+            let event = self.join_event(worker, held);
+            self.send([event]);
         }
         id
     }
@@ -245,7 +253,8 @@ impl Bed {
             self.now.wall_ms += step_ms;
             self.now.steady_ms += step_ms;
             let seen = self.workers.keys().filter(|id| !self.silent.contains(id));
-            let seen: Vec<Event> = seen.map(|&worker| Event::WorkerSeen { worker }).collect();
+            let seen: Vec<Event> =
+                seen.map(|&worker| Event::WorkerSeen { worker, vitals: Default::default() }).collect();
             self.send(seen);
             if left_ms == 0 {
                 return;
@@ -613,6 +622,11 @@ impl Bed {
 
     pub fn class(&self, id: TaskId) -> Option<Class> {
         self.task(id).error.map(|error| error.class)
+    }
+
+    /// What a reader of the store sees.
+    pub fn store(&self) -> &MemoryStore {
+        &self.store
     }
 
     pub fn n_stored(&self) -> usize {

@@ -5,13 +5,9 @@ use runyard_core::flow::Resources;
 use runyard_core::ids::WorkerId;
 use runyard_core::task::{Class, Phase, Tier};
 
-use super::bed::{Bed, FIRST, SECOND, task, worker};
+use super::bed::{Bed, FIRST, SECOND, remote, task, worker};
 
 const SECOND_WORKER: WorkerId = WorkerId(2);
-
-fn sized(id: WorkerId, cpu_milli: u32, ram_mb: u32) -> WorkerSpec {
-    WorkerSpec { capacity: Resources { cpu_milli, ram_mb, named: Vec::new() }, embedded: false, ..worker(id) }
-}
 
 fn bed_with(workers: impl IntoIterator<Item = WorkerSpec>) -> Bed {
     let mut bed = Bed::new();
@@ -22,7 +18,7 @@ fn bed_with(workers: impl IntoIterator<Item = WorkerSpec>) -> Bed {
 
 #[test]
 fn a_worker_is_given_no_more_than_it_has() {
-    let mut bed = bed_with([sized(FIRST, 2000, 1024)]);
+    let mut bed = bed_with([remote(FIRST, 2000, 1024)]);
     let first = bed.submit(task("a").cpu(1500));
     let second = bed.submit(task("a").cpu(1500));
     let small = bed.submit(task("a").cpu(500));
@@ -33,7 +29,7 @@ fn a_worker_is_given_no_more_than_it_has() {
 
 #[test]
 fn memory_counts_as_cores_do() {
-    let mut bed = bed_with([sized(FIRST, 2000, 1024)]);
+    let mut bed = bed_with([remote(FIRST, 2000, 1024)]);
     let first = bed.submit(task("a").ram(1024));
     let second = bed.submit(task("a").ram(1));
     let nothing = bed.submit(task("a"));
@@ -80,7 +76,7 @@ fn labels_that_are_preferred_or_avoided_decide_between_workers_that_fit() {
 
 #[test]
 fn work_is_spread_to_the_worker_with_most_room() {
-    let mut bed = bed_with([sized(FIRST, 4000, 1024), sized(SECOND_WORKER, 4000, 1024)]);
+    let mut bed = bed_with([remote(FIRST, 4000, 1024), remote(SECOND_WORKER, 4000, 1024)]);
     let ids = bed.submit_n(4, &task("a").cpu(1000));
     let workers: Vec<WorkerId> = ids.iter().map(|&id| bed.start_of(id).worker).collect();
     assert_eq!(workers, [FIRST, SECOND_WORKER, FIRST, SECOND_WORKER]);
@@ -98,14 +94,14 @@ fn a_kind_nobody_offers_waits_until_a_worker_brings_it() {
 
 #[test]
 fn a_task_too_big_for_every_worker_says_so() {
-    let mut bed = bed_with([sized(FIRST, 2000, 1024)]);
+    let mut bed = bed_with([remote(FIRST, 2000, 1024)]);
     let id = bed.submit(task("a").cpu(4000));
     assert!(bed.closed_gate(id, "worker").detail.contains("is too small"));
 }
 
 #[test]
 fn small_tasks_pass_a_big_one_until_it_has_waited_thirty_seconds() {
-    let mut bed = bed_with([sized(FIRST, 2000, 1024)]);
+    let mut bed = bed_with([remote(FIRST, 2000, 1024)]);
     let small = bed.submit_n(2, &task("a").cpu(1000));
     let big = bed.submit(task("b").cpu(2000));
     bed.advance_ms(29 * SECOND);
@@ -126,7 +122,7 @@ fn small_tasks_pass_a_big_one_until_it_has_waited_thirty_seconds() {
 
 #[test]
 fn a_reserved_worker_still_runs_what_needs_none_of_its_room() {
-    let mut bed = bed_with([sized(FIRST, 2000, 1024)]);
+    let mut bed = bed_with([remote(FIRST, 2000, 1024)]);
     bed.submit(task("a").cpu(1000).long());
     bed.submit(task("b").cpu(2000));
     bed.advance_ms(30 * SECOND);
@@ -136,7 +132,7 @@ fn a_reserved_worker_still_runs_what_needs_none_of_its_room() {
 
 #[test]
 fn a_cancelled_task_gives_its_reservation_up() {
-    let mut bed = bed_with([sized(FIRST, 2000, 1024)]);
+    let mut bed = bed_with([remote(FIRST, 2000, 1024)]);
     bed.submit(task("a").cpu(1000).long());
     let big = bed.submit(task("b").cpu(2000));
     bed.advance_ms(30 * SECOND);
@@ -148,7 +144,7 @@ fn a_cancelled_task_gives_its_reservation_up() {
 
 #[test]
 fn a_task_that_something_else_holds_back_keeps_no_worker_from_others() {
-    let mut bed = bed_with([sized(FIRST, 2000, 1024)]);
+    let mut bed = bed_with([remote(FIRST, 2000, 1024)]);
     let first = bed.submit(task("a").cpu(1000).long());
     let big = bed.submit(task("b").cpu(2000));
     bed.advance_ms(30 * SECOND);
@@ -164,7 +160,7 @@ fn a_task_that_something_else_holds_back_keeps_no_worker_from_others() {
 
 #[test]
 fn each_task_reserves_one_worker_only() {
-    let mut bed = bed_with([sized(FIRST, 2000, 1024), sized(SECOND_WORKER, 2000, 1024)]);
+    let mut bed = bed_with([remote(FIRST, 2000, 1024), remote(SECOND_WORKER, 2000, 1024)]);
     let held = bed.submit_n(2, &task("a").cpu(1000).long());
     bed.submit(task("b").cpu(2000));
     bed.advance_ms(31 * SECOND);
@@ -174,7 +170,7 @@ fn each_task_reserves_one_worker_only() {
 
 #[test]
 fn only_a_fault_of_the_worker_cools_it_down() {
-    let mut bed = bed_with([sized(FIRST, 2000, 1024)]);
+    let mut bed = bed_with([remote(FIRST, 2000, 1024)]);
     let id = bed.submit(task("a"));
     bed.fail(id, Class::Permanent);
     let next = bed.submit(task("a"));
@@ -191,7 +187,7 @@ fn only_a_fault_of_the_worker_cools_it_down() {
 
 #[test]
 fn a_fault_requeues_that_attempt_and_not_its_neighbours() {
-    let mut bed = bed_with([sized(FIRST, 2000, 1024)]);
+    let mut bed = bed_with([remote(FIRST, 2000, 1024)]);
     let ids = bed.submit_n(2, &task("a"));
     bed.fail_by_worker(ids[0]);
     assert_eq!(bed.states(&ids), [Phase::Scheduled, Phase::Running]);
@@ -208,7 +204,7 @@ fn the_embedded_worker_is_never_cooled() {
 
 #[test]
 fn a_retry_avoids_the_worker_where_it_failed_while_another_fits() {
-    let mut bed = bed_with([sized(FIRST, 2000, 1024), sized(SECOND_WORKER, 2000, 1024)]);
+    let mut bed = bed_with([remote(FIRST, 2000, 1024), remote(SECOND_WORKER, 2000, 1024)]);
     let id = bed.submit(task("a"));
     assert_eq!(bed.start_of(id).worker, FIRST);
     bed.fail(id, Class::Task);
@@ -223,7 +219,7 @@ fn a_retry_avoids_the_worker_where_it_failed_while_another_fits() {
 /// Two tasks that each need a whole worker, under a stream of small ones: the second gets its turn too.
 #[test]
 fn a_reservation_that_was_not_to_be_had_is_asked_for_again() {
-    let mut bed = bed_with([sized(FIRST, 2000, 1024)]);
+    let mut bed = bed_with([remote(FIRST, 2000, 1024)]);
     let mut small = bed.submit(task("s").cpu(1000).long());
     let first = bed.submit(task("a").cpu(2000).long());
     let second = bed.submit(task("b").cpu(2000).tier(Tier::Low).long());
@@ -242,4 +238,32 @@ fn a_reservation_that_was_not_to_be_had_is_asked_for_again() {
         }
     }
     assert_eq!(bed.state(first), Phase::Completed);
+}
+
+#[test]
+fn a_big_task_whose_kept_worker_goes_away_has_another_one_kept_at_once() {
+    let goes: [fn(&mut Bed, WorkerId); 4] = [
+        Bed::leaves,
+        |bed, id| {
+            bed.drain(id);
+        },
+        |bed, id| {
+            bed.remove_worker(id);
+        },
+        |bed, id| {
+            bed.register(remote(id, 2000, 1024));
+        },
+    ];
+    for goes in goes {
+        let mut bed = Bed::remotes([remote(FIRST, 2000, 1024), remote(SECOND_WORKER, 2000, 1024)]);
+        bed.submit_n(2, &task("a").cpu(1000).long());
+        let big = bed.submit(task("b").cpu(2000));
+        bed.advance_ms(30 * SECOND);
+        let kept = [FIRST, SECOND_WORKER].into_iter().find(|&id| bed.view(id).is_kept).expect("one is kept");
+        let other = if kept == FIRST { SECOND_WORKER } else { FIRST };
+        goes(&mut bed, kept);
+        assert!(bed.view(other).is_kept);
+        let small = bed.submit(task("c").cpu(1000));
+        assert_eq!(bed.states(&[big, small]), [Phase::Queued, Phase::Queued], "small ones do not pass it there either");
+    }
 }

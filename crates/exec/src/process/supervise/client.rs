@@ -19,6 +19,7 @@ use super::lease::{self, Found};
 use super::run_dir::{Orders, RunDir};
 use super::started;
 use super::survey::Survivor;
+use crate::docker::reclaim;
 use crate::job::Job;
 use crate::open_files;
 use crate::outcome::{Class, Failure, Outcome};
@@ -299,11 +300,12 @@ impl Supervised {
 }
 
 impl Supervised {
-    /// What was in the control groups of the attempt, and what carries its mark.
+    /// What was in the control groups of the attempt, its container, and what carries its mark.
     async fn kill_remains(&self, job: &Job) -> Result<(), LeftoversError> {
         let (places, task, attempt) = (self.places.clone(), job.task, job.attempt);
         let killed = tokio::task::spawn_blocking(move || kill_group(&places, task, attempt));
         killed.await.map_err(io::Error::other)??;
+        reclaim::remove_remains(&self.places, job).await;
         leftovers::sweep_task(&self.places, job.task).await.map(drop)
     }
 }

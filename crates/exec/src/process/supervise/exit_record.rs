@@ -25,7 +25,10 @@ pub(crate) struct ExitRecord {
     exit_code: Option<i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     signal: Option<String>,
-    /// Of the command and everything it started.
+    /// Something of it was killed because it was over its limit of memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    out_of_memory: bool,
+    /// Of the command and everything it started. Of a container nobody tells.
     cpu_seconds: f64,
     /// Of the largest of its processes.
     peak_rss_bytes: u64,
@@ -48,6 +51,7 @@ pub(crate) struct Facts {
     pub status: Option<ExitStatus>,
     pub used: ChildrenUsage,
     pub wall: Duration,
+    pub out_of_memory: bool,
     pub not_enforced: Vec<String>,
     pub taken: Vec<u128>,
     pub progress: Option<Progress>,
@@ -87,6 +91,7 @@ impl ExitRecord {
             outcome: Recorded::from(outcome),
             exit_code: facts.status.and_then(|status| status.code()),
             signal: facts.status.and_then(|status| status.signal()).map(signal_name),
+            out_of_memory: facts.out_of_memory,
             cpu_seconds: facts.used.cpu.as_secs_f64(),
             peak_rss_bytes: facts.used.peak_rss_bytes,
             wall_ms: u64::try_from(facts.wall.as_millis()).unwrap_or(u64::MAX),
@@ -94,6 +99,25 @@ impl ExitRecord {
             not_enforced: facts.not_enforced,
             taken: facts.taken.into_iter().map(task_text).collect(),
             progress: facts.progress,
+        }
+    }
+
+    /// Of a run on another machine. How it came out is known to who needs it.
+    pub(crate) fn told(task: u128, facts: ExitFacts) -> ExitRecord {
+        ExitRecord {
+            task_id: task_text(task),
+            attempt: facts.attempt,
+            outcome: Recorded::Stopped {},
+            exit_code: facts.exit_code,
+            signal: facts.signal,
+            out_of_memory: facts.out_of_memory,
+            cpu_seconds: facts.cpu_seconds,
+            peak_rss_bytes: facts.peak_rss_bytes,
+            wall_ms: facts.wall_ms,
+            ended_at: facts.ended_at,
+            not_enforced: Vec::new(),
+            taken: Vec::new(),
+            progress: None,
         }
     }
 
@@ -119,6 +143,7 @@ impl ExitRecord {
             attempt: self.attempt,
             exit_code: self.exit_code,
             signal: self.signal,
+            out_of_memory: self.out_of_memory,
             cpu_seconds: self.cpu_seconds,
             peak_rss_bytes: self.peak_rss_bytes,
             wall_ms: self.wall_ms,
@@ -188,6 +213,7 @@ pub(super) mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::docker::DockerRules;
     use crate::job::Kind;
     use crate::limits::Limits;
     use crate::payload::Sandbox;
@@ -202,6 +228,7 @@ pub(super) mod tests {
             session: Some(Arc::from("chat:7")),
             traceparent: None,
             kind: Kind::Process,
+            program: None,
             payload: RawValue::from_string(r#"{"shell":"true"}"#.to_owned()).ok(),
             deadline: Some(5),
             timeout_ms: 1000,
@@ -210,6 +237,7 @@ pub(super) mod tests {
             limits: Limits { cpu: Some(0.5), ..Limits::default() },
             sandbox: Sandbox::Bubblewrap,
             workspace: WorkspaceRules { files_max: 3, ..WorkspaceRules::default() },
+            docker: Some(Box::new(DockerRules { cpu_max: Some(1.5), ..DockerRules::default() })),
             grace: Duration::from_millis(1500),
         }
     }

@@ -3,7 +3,7 @@
 use super::exit_record::ExitRecord;
 use super::lease::{self, Found, LeaseState};
 use super::run_dir::{RunDir, read};
-use crate::places::Places;
+use crate::places::{Places, create_private_dir};
 
 /// Attempts before the latest that are looked at: one that was lost, or has only begun, has left no record.
 const LOOK_BACK: u32 = 2;
@@ -23,6 +23,8 @@ pub struct ExitFacts {
     /// `None` when a signal ended it.
     pub exit_code: Option<i32>,
     pub signal: Option<String>,
+    /// Something of it was killed because it was over its limit of memory.
+    pub out_of_memory: bool,
     pub cpu_seconds: f64,
     pub peak_rss_bytes: u64,
     pub wall_ms: u64,
@@ -37,6 +39,14 @@ pub fn run_facts(places: &Places, task: u128, attempt: u32) -> RunFacts {
     let record = records.next();
     let tried = record.as_ref().filter(|record| record.is_of(attempt)).map(ExitRecord::not_enforced);
     RunFacts { not_enforced: of_lease(places, task, attempt).or(tried), exit: record.map(ExitRecord::into_facts) }
+}
+
+/// What a worker on another machine tells of an exit is kept as if it had been here.
+pub fn keep_exit(places: &Places, task: u128, facts: ExitFacts) -> std::io::Result<()> {
+    let path = places.exit_file(task, facts.attempt);
+    path.parent().map_or(Ok(()), create_private_dir)?;
+    let record = ExitRecord::told(task, facts);
+    std::fs::write(path, serde_json::to_vec(&record).map_err(std::io::Error::from)?)
 }
 
 /// From where it is until it is acknowledged, else from where it is kept.

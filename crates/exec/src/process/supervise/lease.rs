@@ -13,8 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::identity::Identity;
-use crate::job::Job;
-use crate::payload::ProcessPayload;
+use crate::job::{Job, Kind};
+use crate::payload::{DockerPayload, ProcessPayload};
 use crate::places::{Places, create_private_dir};
 
 /// Of a command line, in characters.
@@ -69,6 +69,9 @@ pub struct LeaseMetadata {
     pub command_start: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+    /// The container that the command runs in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
     /// Its output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<PathBuf>,
@@ -158,6 +161,15 @@ impl LeaseFile {
             lease.state = LeaseState::Running;
             lease.metadata.command_pid = Some(pid);
             lease.metadata.command_start = Some(start);
+            lease.metadata.not_enforced = not_enforced.to_vec();
+        });
+    }
+
+    /// Its process is the engine's, which may count in another way: its number would mean somebody else here.
+    pub(crate) fn container_started(&self, id: &str, not_enforced: &[String]) {
+        self.rewrite(|lease| {
+            lease.state = LeaseState::Running;
+            lease.metadata.container = Some(id.to_owned());
             lease.metadata.not_enforced = not_enforced.to_vec();
         });
     }
@@ -302,15 +314,31 @@ pub(crate) fn remove_of(path: &Path, pid: Option<i32>) -> io::Result<()> {
 
 /// What would start it by hand. A payload that cannot be read is never started.
 fn recipe(job: &Job) -> String {
-    let Ok(payload) = ProcessPayload::parse(job.payload.as_deref()) else { return String::new() };
-    let line = match payload.argv.as_slice() {
-        [shell, flag, line] if shell == "sh" && flag == "-c" => line.clone(),
-        argv => argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+    let line = match job.kind {
+        Kind::Docker => docker_line(job),
+        Kind::Process | Kind::Http | Kind::Noop => process_line(job),
     };
+    let line = line.unwrap_or_default();
     match line.chars().count() <= RECIPE_CHARS_MAX {
         true => line,
         false => line.chars().take(RECIPE_CHARS_MAX - 1).chain(['…']).collect(),
     }
+}
+
+fn process_line(job: &Job) -> Option<String> {
+    let payload = ProcessPayload::of(job).ok()?;
+    Some(match payload.argv.as_slice() {
+        [shell, flag, line] if shell == "sh" && flag == "-c" => line.clone(),
+        argv => argv.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" "),
+    })
+}
+
+/// As far as a person needs it to know which it is.
+fn docker_line(job: &Job) -> Option<String> {
+    let DockerPayload { image, entrypoint, command, .. } = DockerPayload::parse(job.payload.as_deref()).ok()?;
+    let words = ["docker".to_owned(), "run".to_owned(), image].into_iter();
+    let words = words.chain(entrypoint.into_iter().flatten()).chain(command.into_iter().flatten());
+    Some(words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" "))
 }
 
 fn quoted(word: &str) -> String {

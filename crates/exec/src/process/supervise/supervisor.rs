@@ -17,9 +17,9 @@ use super::identity::Identity;
 use super::lease::LeaseFile;
 use super::log;
 use super::run_dir::{Orders, RunDir};
-use crate::job::Job;
+use crate::docker::Containers;
+use crate::job::{Job, Kind};
 use crate::outcome::{Class, Failure, Outcome};
-use crate::payload::takes_input;
 use crate::places::Places;
 use crate::process::{Ended, Processes, own_descendants, system};
 use crate::secret::{self, Handed};
@@ -116,7 +116,7 @@ impl Supervisor {
         let signals = Signals::new().map_err(Error::SetUp)?;
         let began = Instant::now();
         let job = &self.orders.job;
-        let (desk, input) = Desk::new(takes_input(job.kind.as_str(), job.payload.as_deref()));
+        let (desk, input) = Desk::new(job.takes_input());
         let lease = match LeaseFile::create(&self.places, job) {
             Ok(lease) => lease,
             Err(error) => return self.record(Failure::worker(error.to_string()).into(), Facts::default()).await,
@@ -125,13 +125,13 @@ impl Supervisor {
         let desk_open = desk.listen(&self.dir).map_err(Error::SetUp)?;
         let (stop, overtime) = (CancellationToken::new(), Cell::new(None));
         let wires = Wires { input, stop: &stop, signs: &*desk };
-        let processes = Processes::in_this_thread(self.places.clone().into(), self.secrets.clone());
         let mut ended = tokio::select! {
-            ended = processes.run_held(job, &lease, wires) => ended,
+            ended = self.run_job(&lease, wires) => ended,
             () = self.attend(signals, &lease, &stop, &overtime, began) => unreachable!("it attends until the run ends"),
         };
         let facts = Facts {
             status: ended.status,
+            out_of_memory: ended.out_of_memory,
             not_enforced: std::mem::take(&mut ended.not_enforced),
             used: system::children_usage(),
             wall: began.elapsed(),
@@ -145,6 +145,16 @@ impl Supervisor {
         drop(desk_open);
         lease.remove();
         recorded
+    }
+
+    async fn run_job(&self, lease: &LeaseFile, wires: Wires<'_>) -> Ended {
+        let (places, job) = (Arc::new(self.places.clone()), &self.orders.job);
+        match job.kind {
+            Kind::Docker => Containers::new(places, Some(self.secrets.clone())).run_held(job, lease, wires).await,
+            Kind::Process | Kind::Http | Kind::Noop => {
+                Processes::in_this_thread(places, self.secrets.clone()).run_held(job, lease, wires).await
+            }
+        }
     }
 
     /// A stop that this supervisor itself ordered is a failure of the work.

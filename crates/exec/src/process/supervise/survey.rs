@@ -25,7 +25,7 @@ use crate::process::leftovers::{self, LeftoversError};
 pub struct Survey {
     pub live: Vec<Survivor>,
     pub ended: Vec<EndedRun>,
-    /// Processes of runs that nobody answers for any more.
+    /// Processes, and containers, of runs that nobody answers for any more.
     pub n_killed: usize,
     /// Tasks of which there was the directory of a run, or a lease file.
     pub n_scanned: usize,

@@ -1,0 +1,69 @@
+//! A worker that registered: what it offers, and what the edge keeps with it.
+
+use runyard_core::flow::Resources;
+use runyard_core::ids::WorkerId;
+use runyard_core::name::{Blob, Name};
+use runyard_core::worker::{WorkerRow, WorkerSpec};
+
+use super::{Cut, VERSION, put_text, put_varint};
+
+/// `out` is cleared first. The embedded worker is never stored.
+pub fn encode_worker(row: &WorkerRow, out: &mut Vec<u8>) {
+    out.clear();
+    out.push(VERSION);
+    let WorkerRow { spec, session, draining, registered_at, about } = row;
+    out.extend_from_slice(&session.to_le_bytes());
+    out.push(u8::from(*draining));
+    put_varint(out, *registered_at);
+    put_text(out, &spec.name);
+    for names in [&spec.kinds, &spec.keeps] {
+        put_varint(out, names.len() as u64);
+        names.iter().for_each(|name| put_text(out, name));
+    }
+    put_varint(out, u64::from(spec.capacity.cpu_milli));
+    put_varint(out, u64::from(spec.capacity.ram_mb));
+    put_varint(out, spec.capacity.named.len() as u64);
+    for (name, n) in &spec.capacity.named {
+        put_text(out, name);
+        put_varint(out, u64::from(*n));
+    }
+    put_varint(out, spec.parallel_max.map_or(0, |max| u64::from(max) + 1));
+    put_varint(out, spec.labels.len() as u64);
+    for (key, value) in &spec.labels {
+        put_text(out, key);
+        put_text(out, value);
+    }
+    out.extend_from_slice(about);
+}
+
+pub fn decode_worker(id: WorkerId, bytes: &[u8]) -> Option<WorkerRow> {
+    let mut cut = Cut::versioned(bytes)?;
+    let session = u64::from_le_bytes(cut.array()?);
+    let draining = match cut.byte()? {
+        0 => false,
+        1 => true,
+        _ => return None,
+    };
+    let registered_at = cut.varint()?;
+    let name = cut.name()?;
+    let (kinds, keeps) = (cut.names()?, cut.names()?);
+    let (cpu_milli, ram_mb) = (cut.u32()?, cut.u32()?);
+    let n_named = cut.varint()?;
+    let named = (0..n_named).map(|_| Some((cut.name()?, cut.u32()?))).collect::<Option<Vec<_>>>()?;
+    let parallel_max = match cut.varint()? {
+        0 => None,
+        max => Some(u32::try_from(max - 1).ok()?),
+    };
+    let n_labels = cut.varint()?;
+    let labels = (0..n_labels).map(|_| Some((cut.name()?, cut.name()?))).collect::<Option<Vec<(Name, Name)>>>()?;
+    let capacity = Resources { cpu_milli, ram_mb, named };
+    let spec = WorkerSpec { id, name, kinds, keeps, capacity, parallel_max, labels, embedded: false };
+    Some(WorkerRow { spec, session, draining, registered_at, about: Blob::from(cut.0) })
+}
+
+impl Cut<'_> {
+    fn names(&mut self) -> Option<Vec<Name>> {
+        let len = self.varint()?;
+        (0..len).map(|_| self.name()).collect()
+    }
+}
