@@ -49,6 +49,8 @@ impl Core {
             rules.cpu_usage_milli_max = u32::MAX;
         } else if self.has_bug(Bug::ScoreIgnored) {
             (rules.cpu_usage_weight, rules.reserved_cpu_weight, rules.reserved_ram_weight) = (0, 0, 0);
+        } else {
+            return;
         }
         if rules != *self.fleet.rules() {
             self.fleet.set_rules(rules);

@@ -2,20 +2,22 @@
 
 use std::sync::Arc;
 
-use crate::batch::Batch;
 use crate::config::Config;
 use crate::explain::Explanation;
-use crate::flow::FlowKey;
 use crate::ids::{BatchId, FlowId, ScheduleId, TaskId, Ticket, Token, WorkerId};
 use crate::name::{Blob, Name};
-use crate::now::{Clock, SteadyMs, WallMs};
+use crate::now::{Clock, WallMs};
 use crate::outbox::DeliveryChange;
-use crate::schedule::{Origin, Run, ScheduleAct, ScheduleAnswer, ScheduleDue, ScheduleFacts, ScheduleRefusal};
-use crate::session::{Context, Mode, Session, SessionId, Settings, Usage};
-use crate::task::{Class, Phase, Policy, Stop, Task, Text, Tier};
+use crate::schedule::{Run, ScheduleAct, ScheduleAnswer, ScheduleDue, ScheduleRefusal};
+use crate::session::{Context, Session, SessionId, Settings, Usage};
+use crate::task::{Class, Phase, Stop, Task, Text, Tier};
 use crate::turned_away::TurnedAway;
 use crate::worker::{Demand, Vitals, WorkerAct, WorkerAnswer, WorkerRefusal, WorkerView};
 
+pub use crate::happening::{Happening, HappeningKind, Subject, TaskFacts};
+pub use crate::submission::{
+    FirstAnswer, Idempotency, IdempotencyRow, NewBatch, NewMember, NewTask, Submission, SubmitMode,
+};
 pub use crate::worker::WorkerSpec;
 
 /// Rows an event names are put into the core with `Core::load_rows` before the event is handled.
@@ -178,96 +180,6 @@ pub enum Admit {
     Open,
     Draining,
     Stopping,
-}
-
-#[derive(Clone, Debug)]
-pub struct Submission {
-    pub ticket: Ticket,
-    pub batch: Option<NewBatch>,
-    pub mode: SubmitMode,
-    pub items: Vec<NewTask>,
-    /// Key of the whole submission: the batch's, or the single task's.
-    pub idempotency: Option<Idempotency>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SubmitMode {
-    /// One bad item and nothing is stored.
-    All,
-    /// Each item answers for itself.
-    Partial,
-}
-
-#[derive(Clone, Debug)]
-pub struct NewBatch {
-    pub id: BatchId,
-    pub parallelism: Option<u32>,
-    /// Its submitter is told of its end.
-    pub calls_back: bool,
-    /// The batch as submitted, without its tasks.
-    pub spec: Blob,
-}
-
-#[derive(Clone, Debug)]
-pub struct NewTask {
-    pub id: TaskId,
-    pub flow: FlowKey,
-    pub rank: i32,
-    pub policy: Policy,
-    pub run_at: Option<WallMs>,
-    pub delay_ms: Option<u64>,
-    pub deadline: Option<WallMs>,
-    pub dependency_timeout_ms: Option<u64>,
-    pub depends_on: Vec<TaskId>,
-    pub session: Option<NewMember>,
-    /// A running task that is to get this as input instead, if it takes it.
-    pub steers: Option<TaskId>,
-    /// The run of a schedule that it is the task of.
-    pub origin: Option<Origin>,
-    /// The task as submitted, defaults filled in.
-    pub spec: Blob,
-    /// Set in a `Partial` batch for an item that the edge already refused.
-    pub refused: Option<Refusal>,
-    pub idempotency: Option<Idempotency>,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NewMember {
-    pub key: Name,
-    /// They stick to the session.
-    pub settings: Settings,
-    /// For this message only, in the place of the session's mode.
-    pub as_mode: Option<Mode>,
-    pub sent_at: Option<WallMs>,
-}
-
-/// Scope is agent + key; the hash is of the body.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Idempotency {
-    pub agent: Name,
-    pub key: Name,
-    pub hash: u64,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct IdempotencyRow {
-    pub key: Idempotency,
-    /// The task, or the batch with its tasks, that the first answer named.
-    pub answer: FirstAnswer,
-    pub created_at: WallMs,
-}
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum FirstAnswer {
-    Task {
-        id: TaskId,
-        phase: Phase,
-    },
-    /// One entry for each item; `rejected` for one that was refused.
-    Batch {
-        id: BatchId,
-        tasks: Vec<(TaskId, Phase)>,
-    },
 }
 
 #[derive(Clone, Debug, Default)]
@@ -562,184 +474,4 @@ pub enum Refusal {
         field: Text,
         message: Text,
     },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum HappeningKind {
-    TaskCreated = 0,
-    TaskQueued = 1,
-    TaskStarted = 2,
-    TaskRetrying = 3,
-    TaskPreempted = 4,
-    TaskStalled = 5,
-    TaskCompleted = 6,
-    TaskFailed = 7,
-    TaskCancelled = 8,
-    TaskRejected = 9,
-    BatchFinished = 10,
-    ConfigChanged = 11,
-    WorkerJoined = 12,
-    WorkerLost = 13,
-    TaskMerged = 14,
-    TaskDropped = 15,
-    SessionChanged = 16,
-    SessionStopped = 17,
-    SessionReset = 18,
-    ScheduleCreated = 19,
-    ScheduleChanged = 20,
-    SchedulePaused = 21,
-    ScheduleResumed = 22,
-    ScheduleDeleted = 23,
-    ScheduleFired = 24,
-    ScheduleSkipped = 25,
-    ScheduleMissed = 26,
-    ScheduleFailing = 27,
-    ScheduleRecovered = 28,
-    WorkerRegistered = 29,
-    WorkerCooled = 30,
-    WorkerDraining = 31,
-    WorkerResumed = 32,
-    WorkerRemoved = 33,
-}
-
-impl HappeningKind {
-    pub const ALL: [HappeningKind; 34] = [
-        HappeningKind::TaskCreated,
-        HappeningKind::TaskQueued,
-        HappeningKind::TaskStarted,
-        HappeningKind::TaskRetrying,
-        HappeningKind::TaskPreempted,
-        HappeningKind::TaskStalled,
-        HappeningKind::TaskCompleted,
-        HappeningKind::TaskFailed,
-        HappeningKind::TaskCancelled,
-        HappeningKind::TaskRejected,
-        HappeningKind::BatchFinished,
-        HappeningKind::ConfigChanged,
-        HappeningKind::WorkerJoined,
-        HappeningKind::WorkerLost,
-        HappeningKind::TaskMerged,
-        HappeningKind::TaskDropped,
-        HappeningKind::SessionChanged,
-        HappeningKind::SessionStopped,
-        HappeningKind::SessionReset,
-        HappeningKind::ScheduleCreated,
-        HappeningKind::ScheduleChanged,
-        HappeningKind::SchedulePaused,
-        HappeningKind::ScheduleResumed,
-        HappeningKind::ScheduleDeleted,
-        HappeningKind::ScheduleFired,
-        HappeningKind::ScheduleSkipped,
-        HappeningKind::ScheduleMissed,
-        HappeningKind::ScheduleFailing,
-        HappeningKind::ScheduleRecovered,
-        HappeningKind::WorkerRegistered,
-        HappeningKind::WorkerCooled,
-        HappeningKind::WorkerDraining,
-        HappeningKind::WorkerResumed,
-        HappeningKind::WorkerRemoved,
-    ];
-
-    /// The name users see in the event stream.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            HappeningKind::TaskCreated => "task.created",
-            HappeningKind::TaskQueued => "task.queued",
-            HappeningKind::TaskStarted => "task.started",
-            HappeningKind::TaskRetrying => "task.retrying",
-            HappeningKind::TaskPreempted => "task.preempted",
-            HappeningKind::TaskStalled => "task.stalled",
-            HappeningKind::TaskCompleted => "task.completed",
-            HappeningKind::TaskFailed => "task.failed",
-            HappeningKind::TaskCancelled => "task.cancelled",
-            HappeningKind::TaskRejected => "task.rejected",
-            HappeningKind::BatchFinished => "batch.finished",
-            HappeningKind::ConfigChanged => "config.changed",
-            HappeningKind::WorkerJoined => "worker.joined",
-            HappeningKind::WorkerLost => "worker.lost",
-            HappeningKind::TaskMerged => "task.merged",
-            HappeningKind::TaskDropped => "task.dropped",
-            HappeningKind::SessionChanged => "session.changed",
-            HappeningKind::SessionStopped => "session.stopped",
-            HappeningKind::SessionReset => "session.reset",
-            HappeningKind::ScheduleCreated => "schedule.created",
-            HappeningKind::ScheduleChanged => "schedule.changed",
-            HappeningKind::SchedulePaused => "schedule.paused",
-            HappeningKind::ScheduleResumed => "schedule.resumed",
-            HappeningKind::ScheduleDeleted => "schedule.deleted",
-            HappeningKind::ScheduleFired => "schedule.fired",
-            HappeningKind::ScheduleSkipped => "schedule.skipped",
-            HappeningKind::ScheduleMissed => "schedule.missed",
-            HappeningKind::ScheduleFailing => "schedule.failing",
-            HappeningKind::ScheduleRecovered => "schedule.recovered",
-            HappeningKind::WorkerRegistered => "worker.registered",
-            HappeningKind::WorkerCooled => "worker.cooled",
-            HappeningKind::WorkerDraining => "worker.draining",
-            HappeningKind::WorkerResumed => "worker.resumed",
-            HappeningKind::WorkerRemoved => "worker.removed",
-        }
-    }
-
-    /// The bit of this kind in a set of kinds.
-    pub fn bit(self) -> u64 {
-        1 << (self as u8)
-    }
-
-    /// The end of a task that was one; a rejection never was.
-    pub fn ends_a_task(self) -> bool {
-        self.is_final() && self != HappeningKind::TaskRejected
-    }
-
-    pub fn is_final(self) -> bool {
-        matches!(
-            self,
-            HappeningKind::TaskCompleted
-                | HappeningKind::TaskFailed
-                | HappeningKind::TaskCancelled
-                | HappeningKind::TaskRejected
-        )
-    }
-}
-
-/// One line of the event log: a few facts, for people and machines that watch.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Happening {
-    pub kind: HappeningKind,
-    pub at_ms: WallMs,
-    pub subject: Subject,
-}
-
-#[derive(Clone, PartialEq, Debug)]
-pub enum Subject {
-    Task(TaskFacts),
-    Batch(Box<Batch>),
-    Worker {
-        worker: WorkerId,
-        name: Name,
-        /// Why; empty when there is nothing to add.
-        reason: Text,
-    },
-    Session(Box<Session>),
-    Schedule(Box<ScheduleFacts>),
-    Config,
-}
-
-#[derive(Clone, PartialEq, Debug)]
-pub struct TaskFacts {
-    pub task: TaskId,
-    pub agent: Name,
-    pub lane: Name,
-    pub kind: Name,
-    pub tier: Tier,
-    pub batch: Option<BatchId>,
-    /// The key of its session.
-    pub session: Option<Name>,
-    pub attempt: u32,
-    /// Behind a failure, a retry, a rejection.
-    pub class: Option<Class>,
-    /// Empty when there is nothing to add.
-    pub reason: Text,
-    /// How long it waited before this start, or ran before this end; for histograms.
-    pub elapsed_ms: Option<SteadyMs>,
 }

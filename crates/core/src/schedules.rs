@@ -198,22 +198,13 @@ impl Core {
         if let Some(member) = &mut session {
             member.as_mode = Some(if overlap == Overlap::Replace { Mode::Interrupt } else { Mode::Queue });
         }
+        let spec = filled(&template.spec, now, run);
         let item = NewTask {
-            id: self.task_of_run(now, run),
-            flow: template.flow.clone(),
             rank: template.rank,
             policy: template.policy,
-            run_at: None,
-            delay_ms: None,
-            deadline: None,
-            dependency_timeout_ms: None,
-            depends_on: Vec::new(),
             session,
-            steers: None,
             origin: Some(Origin { schedule: run.schedule, run: run.n }),
-            spec: filled(&template.spec, now, run),
-            refused: None,
-            idempotency: None,
+            ..NewTask::new(self.task_of_run(now, run), template.flow.clone(), spec)
         };
         let submission =
             Submission { ticket: Ticket(0), batch: None, mode: SubmitMode::All, items: vec![item], idempotency: None };

@@ -350,7 +350,7 @@ pub(crate) mod tests {
     use runyard_core::event::{NewTask, Submission, SubmitMode};
     use runyard_core::flow::{FlowKey, Place, Resources, Shape};
     use runyard_core::ids::{TaskId, WorkerId};
-    use runyard_core::task::{Policy, Tier};
+    use runyard_core::task::Tier;
     use runyard_store::memory::MemoryStore;
     use runyard_store::store::Store;
 
@@ -367,23 +367,7 @@ pub(crate) mod tests {
     pub(crate) fn submit_of(agent: &str, n: usize) -> impl FnOnce(Ticket) -> Event + use<> {
         let shape = Shape { kind: "noop".into(), resources: Resources::default(), place: Place::default() };
         let flow = FlowKey { agent: agent.into(), lane: "main".into(), tier: Tier::Normal, shape, gates: Vec::new() };
-        let new = NewTask {
-            id: TaskId(1),
-            flow,
-            rank: 0,
-            policy: Policy::default(),
-            run_at: None,
-            delay_ms: None,
-            deadline: None,
-            dependency_timeout_ms: None,
-            depends_on: Vec::new(),
-            session: None,
-            steers: None,
-            origin: None,
-            spec: Default::default(),
-            refused: None,
-            idempotency: None,
-        };
+        let new = NewTask::new(TaskId(1), flow, Default::default());
         let items = vec![new; n];
         move |ticket| Event::Submit(Submission { ticket, batch: None, mode: SubmitMode::All, items, idempotency: None })
     }

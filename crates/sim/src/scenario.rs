@@ -10,7 +10,7 @@ use runyard_core::ids::TaskId;
 use runyard_core::name::Name;
 use runyard_core::planted::Bug;
 use runyard_core::session::Settings;
-use runyard_core::task::{Policy, Tier};
+use runyard_core::task::Tier;
 
 use crate::generate::{self, Universe};
 use crate::rng::Rng;
@@ -162,23 +162,7 @@ fn item(world: &mut World, agent: &str, tier: Tier) -> NewTask {
     let id = TaskId(world.rng.id());
     let shape = Shape { kind: Name::new("http"), resources: Resources::default(), place: Place::default() };
     let flow = FlowKey { agent: Name::new(agent), lane: Name::new("main"), tier, shape, gates: Vec::new() };
-    NewTask {
-        id,
-        flow,
-        rank: 0,
-        policy: Policy::default(),
-        run_at: None,
-        delay_ms: None,
-        deadline: None,
-        dependency_timeout_ms: None,
-        depends_on: Vec::new(),
-        session: None,
-        steers: None,
-        origin: None,
-        spec: Arc::from(b"{}".as_slice()),
-        refused: None,
-        idempotency: None,
-    }
+    NewTask::new(id, flow, Arc::from(b"{}".as_slice()))
 }
 
 fn send(world: &mut World, item: NewTask) -> TaskId {

@@ -109,23 +109,7 @@ pub fn refused(id: TaskId, invalid: Invalid) -> Prepared {
     };
     let Invalid { code, field, message } = invalid;
     let refusal = Refusal::Invalid { code: code.into(), field: field.into(), message: message.into() };
-    let new = NewTask {
-        id,
-        flow,
-        rank: 0,
-        policy: Policy::default(),
-        run_at: None,
-        delay_ms: None,
-        deadline: None,
-        dependency_timeout_ms: None,
-        depends_on: Vec::new(),
-        session: None,
-        steers: None,
-        origin: None,
-        spec: Blob::from(&b"{}"[..]),
-        refused: Some(refusal),
-        idempotency: None,
-    };
+    let new = NewTask { refused: Some(refusal), ..NewTask::new(id, flow, Blob::from(&b"{}"[..])) };
     Prepared { new, stored: StoredSpec::default() }
 }
 

@@ -5,7 +5,7 @@ use runyard_core::name::Blob;
 use runyard_core::now;
 use runyard_core::schedule::{Run, ScheduleDue};
 use runyard_core::session::{Session, SessionId};
-use runyard_core::task::{Policy, Task, Tier};
+use runyard_core::task::{Task, Tier};
 use runyard_core::worker::Vitals;
 use runyard_core::write::{Loaded, Needs, Rows, WriteSet};
 use runyard_store::memory::MemoryStore;
@@ -75,23 +75,8 @@ const POISON: TaskId = TaskId(7);
 fn submit(id: TaskId) -> impl FnOnce(Ticket) -> Event {
     let shape = Shape { kind: "noop".into(), resources: Resources::default(), place: Place::default() };
     let (agent, lane, gates) = ("a".into(), "main".into(), Vec::new());
-    let new = NewTask {
-        id,
-        flow: FlowKey { agent, lane, tier: Tier::Normal, shape, gates },
-        rank: 0,
-        policy: Policy::default(),
-        run_at: None,
-        delay_ms: None,
-        deadline: None,
-        dependency_timeout_ms: None,
-        depends_on: Vec::new(),
-        session: None,
-        steers: None,
-        origin: None,
-        spec: Blob::from(b"{}".to_vec()),
-        refused: None,
-        idempotency: None,
-    };
+    let flow = FlowKey { agent, lane, tier: Tier::Normal, shape, gates };
+    let new = NewTask::new(id, flow, Blob::from(b"{}".to_vec()));
     let items = vec![new];
     move |ticket| Event::Submit(Submission { ticket, batch: None, mode: SubmitMode::All, items, idempotency: None })
 }

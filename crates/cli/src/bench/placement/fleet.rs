@@ -5,7 +5,7 @@ use runyard_core::flow::{FlowKey, Place, Resources, Shape};
 use runyard_core::hash::mix;
 use runyard_core::ids::{TaskId, WorkerId};
 use runyard_core::name::Name;
-use runyard_core::task::{Policy, Tier};
+use runyard_core::task::Tier;
 use runyard_core::worker::WorkerRow;
 
 const KINDS: [&str; 3] = ["process", "docker", "render"];
@@ -43,23 +43,7 @@ pub fn task(n: u64, n_shapes: u64) -> NewTask {
     let which = mix(n) % n_shapes;
     let agent = Name::from(format!("agent-{}", which % AGENTS));
     let flow = FlowKey { agent, lane: "main".into(), tier: Tier::Normal, shape: shape(which), gates: Vec::new() };
-    NewTask {
-        id: TaskId(u128::from(n) + 1),
-        flow,
-        rank: 0,
-        policy: Policy::default(),
-        run_at: None,
-        delay_ms: None,
-        deadline: None,
-        dependency_timeout_ms: None,
-        depends_on: Vec::new(),
-        session: None,
-        steers: None,
-        origin: None,
-        spec: b"{}".as_slice().into(),
-        refused: None,
-        idempotency: None,
-    }
+    NewTask::new(TaskId(u128::from(n) + 1), flow, b"{}".as_slice().into())
 }
 
 /// One in four must be in a zone, one in five on a fast disk; as many prefer and avoid; one in eight is spread over the

@@ -17,23 +17,8 @@ pub struct New(pub NewTask);
 pub fn task(agent: &str) -> New {
     let shape = Shape { kind: "http".into(), resources: Resources::default(), place: Place::default() };
     let flow = FlowKey { agent: agent.into(), lane: "main".into(), tier: Tier::Normal, shape, gates: Vec::new() };
-    New(NewTask {
-        id: TaskId(0),
-        flow,
-        rank: 0,
-        policy: Policy { retry: Retry { jitter_milli: 0, ..Retry::default() }, ..Policy::default() },
-        run_at: None,
-        delay_ms: None,
-        deadline: None,
-        dependency_timeout_ms: None,
-        depends_on: Vec::new(),
-        session: None,
-        steers: None,
-        origin: None,
-        spec: blob("a task"),
-        refused: None,
-        idempotency: None,
-    })
+    let policy = Policy { retry: Retry { jitter_milli: 0, ..Retry::default() }, ..Policy::default() };
+    New(NewTask { policy, ..NewTask::new(TaskId(0), flow, blob("a task")) })
 }
 
 /// A task of agent `a` that belongs to this session.
