@@ -27,10 +27,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use tokio_util::sync::CancellationToken;
-
-use crate::input::Input;
-use crate::job::{Job, Signs};
+use crate::job::Job;
 use crate::outcome::{Class, Failure, Outcome};
 use crate::payload::{DockerPayload, Stdin, User};
 use crate::places::Places;
@@ -76,17 +73,6 @@ pub(crate) fn check(job: &Job) -> Result<(), Failure> {
 impl Containers {
     pub fn new(places: Arc<Places>, secrets: Option<Arc<dyn Secrets>>) -> Containers {
         Containers { places, secrets }
-    }
-
-    /// Runs the job in this process, which its container does not outlive for long.
-    pub async fn run(&self, job: &Job, input: Input, stop: &CancellationToken, signs: &dyn Signs) -> Outcome {
-        let lease = match LeaseFile::create(&self.places, job) {
-            Ok(lease) => lease,
-            Err(error) => return Failure::worker(error.to_string()).into(),
-        };
-        let ended = self.run_held(job, &lease, Wires { input, stop, signs }).await;
-        lease.remove();
-        ended.outcome
     }
 
     /// Runs the job under a lease that is already there and is left there.

@@ -19,6 +19,7 @@ use crate::outcome::{Failure, Outcome};
 use crate::payload::staging_of;
 use crate::places::Places;
 use crate::process::Processes;
+use crate::process::supervise::lease::LeaseFile;
 use crate::process::supervise::{EndedRun, Fresh, Supervised, SupervisorProgram, Survey, Survivor};
 use crate::secret::Secrets;
 use crate::wires::Wires;
@@ -105,11 +106,19 @@ impl Executors {
             wires.stop.cancelled().await;
             Outcome::Stopped
         };
-        match fresh.workspaces.prepare(job, fresh.files, wires.signs, halted).await {
-            Ok(()) if job.kind == Kind::Docker => self.containers.run(job, wires.input, wires.stop, wires.signs).await,
-            Ok(()) => self.processes.run(job, wires.input, wires.stop, wires.signs).await,
-            Err(outcome) => outcome,
+        if let Err(outcome) = fresh.workspaces.prepare(job, fresh.files, wires.signs, halted).await {
+            return outcome;
         }
+        let lease = match LeaseFile::create(&self.places, job) {
+            Ok(lease) => lease,
+            Err(error) => return Failure::worker(error.to_string()).into(),
+        };
+        let ended = match job.kind {
+            Kind::Docker => self.containers.run_held(job, &lease, wires).await,
+            _ => self.processes.run_held(job, &lease, wires).await,
+        };
+        lease.remove();
+        ended.outcome
     }
 
     /// As [`Self::run`], for a run that an earlier worker started.

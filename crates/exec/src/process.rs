@@ -57,7 +57,6 @@ use tokio::net::unix::pipe;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::input::Input;
 use crate::job::{Job, Signs};
 use crate::log::{LogWriter, Stream};
 use crate::outcome::{Class, Failure, Outcome};
@@ -111,17 +110,6 @@ impl Processes {
     /// For a program that does nothing else, and whose one thread lives as long as it does.
     pub(crate) fn in_this_thread(places: Arc<Places>, secrets: Arc<dyn Secrets>) -> Processes {
         Processes { launcher: Launcher::Here, places, secrets: Some(secrets) }
-    }
-
-    /// Runs the job as a child of this process, which it does not outlive.
-    pub async fn run(&self, job: &Job, input: Input, stop: &CancellationToken, signs: &dyn Signs) -> Outcome {
-        let lease = match LeaseFile::create(&self.places, job) {
-            Ok(lease) => lease,
-            Err(error) => return Failure::worker(error.to_string()).into(),
-        };
-        let ended = self.run_held(job, &lease, Wires { input, stop, signs }).await;
-        lease.remove();
-        ended.outcome
     }
 
     /// Runs the job under a lease that is already there and is left there.
