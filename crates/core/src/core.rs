@@ -27,8 +27,9 @@ use crate::roll::Roll;
 use crate::schedule::{Run, ScheduleDue};
 use crate::schedules::ScheduleEntry;
 use crate::session::{Message, Session, SessionId};
-use crate::slab::{AgentIx, FlowIx, GateIx, Slab};
+use crate::slab::{AgentIx, FlowIx, GateIx, Slab, SlotIx};
 use crate::task::{Phase, Task};
+use crate::timers::Timers;
 use crate::window::{DueWindow, Window};
 use crate::worker::WorkerAct;
 use crate::write::{CountDelta, Edge, Meta, Needs, Rows, SessionDrop};
@@ -62,7 +63,7 @@ pub struct Core {
     /// Those that this tick is about.
     pub(crate) schedules: BTreeMap<ScheduleId, Box<ScheduleEntry>>,
     pub(crate) n_schedules: u64,
-    pub(crate) timers: BTreeSet<(SteadyMs, Timer)>,
+    pub(crate) timers: Timers,
     /// Pending releases, and whether the store knows them already.
     pub(crate) releases: BTreeMap<Release, Stored>,
     pub(crate) n_unstarted: u64,
@@ -148,6 +149,8 @@ pub(crate) struct Entry {
     pub spread_at: Option<Name>,
     /// The slots it holds; fixed at the start, so that a reload in between changes nothing about their release.
     pub gates: Arc<[GateIx]>,
+    /// Which slot of each.
+    pub slots: Box<[SlotIx]>,
 }
 
 #[derive(Debug)]
@@ -236,18 +239,6 @@ impl SessionEntry {
 pub(crate) struct Rejections {
     pub hour: u64,
     pub by_agent: DetMap<Name, u32>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Timer {
-    /// Assigned, and not started in time; or running longer than an attempt may.
-    Attempt(TaskId),
-    Silence(TaskId),
-    Worker(WorkerId),
-    Cooled(WorkerId),
-    Rate(GateIx),
-    /// A flow has waited long enough for a worker to have one kept for it.
-    Reserve(FlowIx),
 }
 
 /// What the loop should read after its commit.
@@ -623,6 +614,7 @@ impl Entry {
             waited_ms: 0,
             spread_at: None,
             gates: Arc::default(),
+            slots: Box::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Who starts next. Flows that may start are candidates; the best one is tried; a closed gate parks it there; an open
 //! way starts its head. A parked flow costs nothing until its gate opens.
 
-use crate::core::{Core, Stand, Timer};
+use crate::core::{Core, Stand};
 use crate::event::{Command, HappeningKind, Start};
 use crate::fleet::Wanted;
 use crate::gate::GateKey;
@@ -13,6 +13,7 @@ use crate::planted::Bug;
 use crate::session::Member;
 use crate::slab::{FlowIx, GateIx};
 use crate::task::{Class, Lease, State, Tier};
+use crate::timers::Timer;
 
 /// Starts in one tick; more wait for the next, which follows at once.
 const STARTS_PER_DISPATCH: usize = 4096;
@@ -69,8 +70,12 @@ impl Core {
         if self.n_starts < self.n_starts_at_aged + u64::from(self.config.aged_one_in.max(1)) {
             return None;
         }
-        let best = self.best().filter(|_| !self.has_bug(Bug::AgingDropped))?;
-        for (age, flow) in self.longest_waits(now) {
+        let waits = self.longest_waits(now);
+        if waits.is_empty() || self.has_bug(Bug::AgingDropped) {
+            return None;
+        }
+        let best = self.best()?;
+        for (age, flow) in waits {
             let Some(oldest) = self.oldest_of(flow) else {
                 // Not known in memory: the next refill reads it. Until then the flow is served in its usual order.
                 self.hungry.insert(flow);
@@ -183,7 +188,7 @@ impl Core {
         self.arm_rate(now, gate);
         if matches!(self.gates[gate].key, GateKey::Worker(_)) && self.flows[ix].worker_since.is_none() {
             self.flows[ix].worker_since = Some(now.steady_ms);
-            self.timers.insert((now.steady_ms.saturating_add(RESERVE_AFTER_MS), Timer::Reserve(ix)));
+            self.timers.insert(now.steady_ms.saturating_add(RESERVE_AFTER_MS), Timer::Reserve(ix));
         } else if !matches!(self.gates[gate].key, GateKey::Worker(_)) && self.flows[ix].n_keeps == 0 {
             // Something other than room holds it back: a worker kept for it would stand idle.
             self.unreserve(ix);
@@ -291,7 +296,7 @@ impl Core {
             }
             // Every worker that would do is kept for another: it asks again.
             None => {
-                self.timers.insert((now.steady_ms.saturating_add(RESERVE_AFTER_MS), Timer::Reserve(ix)));
+                self.timers.insert(now.steady_ms.saturating_add(RESERVE_AFTER_MS), Timer::Reserve(ix));
             }
         }
     }

@@ -159,7 +159,7 @@ impl Core {
         };
         let open = self.is_open_for(now, ix, flow);
         let rate_opens = gate.rate.as_ref().and_then(|rate| rate.opens_at(now.steady_ms));
-        let holders: Vec<TaskId> = gate.holders.iter().take(HOLDERS_MAX).map(|holder| holder.task).collect();
+        let holders: Vec<TaskId> = gate.holders.iter().take(HOLDERS_MAX).collect();
         let since_ms = holders.iter().filter_map(|&id| self.task(id)?.assigned_at).min().filter(|_| !open);
         GateView {
             open,

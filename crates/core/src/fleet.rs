@@ -277,10 +277,8 @@ impl Fleet {
 
     /// As [`Self::seat`], when only its load changed.
     fn moved(&mut self, id: WorkerId) {
-        if self.placement.is_seated(id) {
-            let place = self.workers[&id].place(&self.rules);
-            self.placement.reseat(id, place);
-        }
+        let (workers, rules) = (&self.workers, &self.rules);
+        self.placement.reseat(id, || workers[&id].place(rules));
     }
 
     pub fn rules(&self) -> &PlacementConfig {

@@ -1,10 +1,11 @@
 //! Anything of limited capacity that can hold a task back. Every gate can say its name, its limit and who holds it.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::config::GateConfig;
 use crate::flow::Shape;
+use crate::holders::Holders;
 use crate::ids::TaskId;
 use crate::line::Line;
 use crate::name::Name;
@@ -23,7 +24,7 @@ pub(crate) enum GateKey {
     Worker(Box<Shape>),
 }
 
-/// A task that holds a slot of this gate, in the order victims are taken: lowest tier, then latest start.
+/// A task that holds something, in the order victims are taken: lowest tier, then latest start.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Holder {
     pub tier: Reverse<Tier>,
@@ -41,7 +42,7 @@ pub(crate) struct Gate {
     /// A worker gate is closed when no worker has room; the fleet says so.
     pub has_room: bool,
     /// Live leases. Their number *is* what is in use.
-    pub holders: BTreeSet<Holder>,
+    pub holders: Holders,
     /// How many of the holders were already asked to stop.
     pub n_stopping: u32,
     /// Slots kept for flows that preempted for them.
@@ -62,7 +63,7 @@ impl Gate {
             paused: None,
             rate: None,
             has_room: true,
-            holders: BTreeSet::new(),
+            holders: Holders::default(),
             n_stopping: 0,
             kept: BTreeMap::new(),
             line: Line::default(),

@@ -9,7 +9,7 @@
 
 use std::cmp::Reverse;
 
-use crate::core::{Core, Timer};
+use crate::core::Core;
 use crate::event::{Due, HappeningKind, ParentEnd, Release, Subject, TaskFacts};
 use crate::gate::{GateKey, Holder};
 use crate::ids::{TaskId, WorkerId};
@@ -19,8 +19,9 @@ use crate::now::{Clock, Now};
 use crate::placement::label;
 use crate::planted::Bug;
 use crate::schedule::Origin;
-use crate::slab::{AgentIx, FlowIx};
+use crate::slab::{AgentIx, FlowIx, GateIx};
 use crate::task::{Class, Delay, Failure, Lease, Phase, State, Stop, Text, Wait};
+use crate::timers::Timer;
 use crate::trail::{Step, StepKind};
 
 /// Merged messages that a task's own history names.
@@ -219,13 +220,12 @@ impl Core {
 
     /// Takes a slot of every gate on the flow's way, and room on the worker.
     pub(crate) fn take_slot(&mut self, id: TaskId, flow: FlowIx, lease: Lease) {
-        let holder = self.holder(id, flow, lease);
-        let gates = self.flows[flow].gates.clone();
-        for &gate in gates.iter() {
-            let new = self.gates[gate].holders.insert(holder);
-            assert!(new, "task {id:?} takes one slot of {:?}", self.gates[gate].key);
-        }
-        self.entry_mut(id).gates = gates;
+        let (tier, gates) = (self.tier_of(flow), self.flows[flow].gates.clone());
+        let take = |&gate: &GateIx| self.gates[gate].holders.take(tier, lease.order, id);
+        let slots = gates.iter().map(take).collect();
+        let entry = self.entry_mut(id);
+        assert!(entry.gates.is_empty(), "task {id:?} takes one slot of each gate");
+        (entry.gates, entry.slots) = (gates, slots);
         let resources = self.flows[flow].key.shape.resources.clone();
         self.fleet.reserve(lease.worker, id, &resources);
         self.count_beside(id, flow, lease.worker);
@@ -233,14 +233,14 @@ impl Core {
     }
 
     fn release_slot(&mut self, now: Now, id: TaskId, flow: FlowIx, lease: Lease) {
-        let holder = self.holder(id, flow, lease);
-        let gates = std::mem::take(&mut self.entry_mut(id).gates);
-        for &gate in gates.iter() {
+        let entry = self.entry_mut(id);
+        let (gates, slots) = (std::mem::take(&mut entry.gates), std::mem::take(&mut entry.slots));
+        for (&gate, &slot) in gates.iter().zip(&slots) {
             if self.has_bug(Bug::SlotNotReleased) && matches!(self.gates[gate].key, GateKey::Lane(_)) {
                 continue;
             }
-            let held = self.gates[gate].holders.remove(&holder);
-            assert!(held, "task {id:?} holds a slot of {:?}", self.gates[gate].key);
+            let held = self.gates[gate].holders.give_back(slot);
+            assert_eq!(held, id, "who holds this slot of {:?}", self.gates[gate].key);
             self.gates[gate].n_stopping -= u32::from(lease.stop.is_some());
         }
         self.clear_timers(id);
@@ -335,7 +335,7 @@ impl Core {
     // ── Times ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     pub(crate) fn set_timer(&mut self, id: TaskId, at_ms: crate::now::SteadyMs) {
-        self.timers.insert((at_ms, Timer::Attempt(id)));
+        self.timers.insert(at_ms, Timer::Attempt(id));
         self.entry_mut(id).timer = Some(at_ms);
     }
 
@@ -353,19 +353,19 @@ impl Core {
 
     pub(crate) fn set_silence(&mut self, id: TaskId, at_ms: crate::now::SteadyMs) {
         if let Some(old_ms) = self.entry_mut(id).stall.replace(at_ms) {
-            self.timers.remove(&(old_ms, Timer::Silence(id)));
+            self.timers.remove(old_ms, Timer::Silence(id));
         }
-        self.timers.insert((at_ms, Timer::Silence(id)));
+        self.timers.insert(at_ms, Timer::Silence(id));
     }
 
     pub(crate) fn clear_timers(&mut self, id: TaskId) {
         let entry = self.entry_mut(id);
         let (timer, stall) = (entry.timer.take(), entry.stall.take());
         if let Some(at_ms) = timer {
-            self.timers.remove(&(at_ms, Timer::Attempt(id)));
+            self.timers.remove(at_ms, Timer::Attempt(id));
         }
         if let Some(at_ms) = stall {
-            self.timers.remove(&(at_ms, Timer::Silence(id)));
+            self.timers.remove(at_ms, Timer::Silence(id));
         }
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct Line {
     flows: BTreeMap<(Tier, AgentIx), BTreeSet<(Spot, FlowIx)>>,
     /// By the moment the flow's oldest task was queued: a lower bound, made exact when it is looked at.
     ages: BTreeSet<(SteadyMs, FlowIx)>,
+    /// Who would be served first. Every start asks every line that is open, and few lines change in between.
+    first: Option<Candidate>,
 }
 
 /// Did the agent come to, or leave, this tier of the line?
@@ -71,6 +73,7 @@ impl Line {
 
     pub fn insert(&mut self, c: Candidate, age: SteadyMs) -> Membership {
         self.ages.insert((age, c.flow));
+        self.first = self.first.into_iter().chain([c]).min();
         let flows = self.flows.entry((c.tier, c.agent)).or_default();
         flows.insert((c.spot, c.flow));
         if flows.len() > 1 {
@@ -86,12 +89,15 @@ impl Line {
         let flows = self.flows.get_mut(&(c.tier, c.agent)).expect("a flow's agent is in its line");
         let known = flows.remove(&(c.spot, c.flow));
         assert!(known, "flow {:?} stands at {:?}", c.flow, c.spot);
-        if !flows.is_empty() {
-            return Membership::Same;
+        let is_last = flows.is_empty();
+        if is_last {
+            self.flows.remove(&(c.tier, c.agent));
+            self.agents[c.tier as usize].remove(&(c.standing, c.agent));
         }
-        self.flows.remove(&(c.tier, c.agent));
-        self.agents[c.tier as usize].remove(&(c.standing, c.agent));
-        Membership::Changed
+        if self.first == Some(c) {
+            self.first = self.find_first();
+        }
+        if is_last { Membership::Changed } else { Membership::Same }
     }
 
     pub fn agent_moved(&mut self, tier: Tier, agent: AgentIx, from: Standing, to: Standing) {
@@ -99,6 +105,10 @@ impl Line {
         let known = agents.remove(&(from, agent));
         assert!(known, "agent {agent:?} stands at {from:?}");
         agents.insert((to, agent));
+        let passes = |first: Candidate| (tier, to, agent) < (first.tier, first.standing, first.agent);
+        if self.first.is_some_and(|first| first.agent == agent || passes(first)) {
+            self.first = self.find_first();
+        }
     }
 
     pub fn set_age(&mut self, flow: FlowIx, from: SteadyMs, to: SteadyMs) {
@@ -108,6 +118,11 @@ impl Line {
     }
 
     pub fn best(&self) -> Option<Candidate> {
+        debug_assert_eq!(self.first, self.find_first());
+        self.first
+    }
+
+    fn find_first(&self) -> Option<Candidate> {
         Tier::ALL.into_iter().find_map(|tier| {
             let &(standing, agent) = self.agents[tier as usize].first()?;
             let &(spot, flow) = self.flows[&(tier, agent)].first()?;

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::event::WorkerSpec;
 use crate::flow::Shape;
+use crate::hash::DetMap;
 use crate::ids::WorkerId;
 use crate::name::Name;
 use crate::ranking::{Place, Rank, Ranking, Room};
@@ -25,7 +26,7 @@ pub(crate) struct Placement {
     class_by_traits: BTreeMap<Traits, ClassIx>,
     mentions: Mentions,
     /// Where each worker stands; who may be given nothing stands nowhere.
-    seats: BTreeMap<WorkerId, Seat>,
+    seats: DetMap<WorkerId, Seat>,
 }
 
 #[derive(Debug)]
@@ -119,17 +120,14 @@ impl Placement {
         }
     }
 
-    /// As [`Self::seat`] for one whose traits are as they were.
-    pub fn reseat(&mut self, worker: WorkerId, place: Place) {
-        let seat = self.seats.get_mut(&worker).expect("who is moved stands somewhere");
+    /// As [`Self::seat`] for one whose traits are as they were; one that stands nowhere stays there.
+    pub fn reseat(&mut self, worker: WorkerId, place: impl FnOnce() -> Place) {
+        let Some(seat) = self.seats.get_mut(&worker) else { return };
+        let place = place();
         let ranking = &mut self.classes[seat.class].ranking;
         ranking.remove(&seat.rank);
         ranking.insert(place);
         seat.rank = place.rank;
-    }
-
-    pub fn is_seated(&self, worker: WorkerId) -> bool {
-        self.seats.contains_key(&worker)
     }
 
     pub fn place_of(&self, worker: WorkerId) -> Option<Place> {

@@ -77,30 +77,24 @@ impl Core {
     }
 
     /// Enough victims among the gate's holders that one slot is free beyond what is already promised.
-    fn plan_slot(&self, gate: GateIx, plan: &mut Plan) -> Option<()> {
-        let gate = &self.gates[gate];
+    fn plan_slot(&self, ix: GateIx, plan: &mut Plan) -> Option<()> {
+        let gate = &self.gates[ix];
         let limit = gate.limit.expect("asked only for a gate with a limit");
         if limit == 0 {
             return None;
         }
-        let already = plan.victims.iter().filter(|victim| self.holds(gate, **victim)).count() as u32;
+        let already = plan.victims.iter().filter(|victim| self.entry(**victim).gates.contains(&ix)).count() as u32;
         let promised = gate.n_used() - gate.n_stopping + gate.n_kept();
         let mut missing = (promised + 1).saturating_sub(limit.saturating_add(already));
         for holder in gate.holders.iter().take(HOLDERS_LOOKED_AT) {
             if missing == 0 {
                 break;
             }
-            if self.may_be_victim(holder.task) && plan.victims.insert(holder.task) {
+            if self.may_be_victim(holder) && plan.victims.insert(holder) {
                 missing -= 1;
             }
         }
         (missing == 0).then_some(())
-    }
-
-    fn holds(&self, gate: &crate::gate::Gate, task: TaskId) -> bool {
-        let task = &self.entry(task).task;
-        let lease = task.state.lease().expect("a victim holds a lease");
-        gate.holders.contains(&self.holder(task.id, self.flow_of(task), *lease))
     }
 
     fn may_be_victim(&self, id: TaskId) -> bool {

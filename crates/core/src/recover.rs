@@ -78,7 +78,10 @@ impl Core {
             core.session_by_key.insert(session.key.clone(), session.id);
             core.sessions.insert(session.id, Box::new(SessionEntry::new(session, false)));
         }
-        for task in loaded.held {
+        // In the order of their starts: each takes its slots behind the one before it.
+        let mut held = loaded.held;
+        held.sort_by_key(|task| task.state.lease().map(|lease| lease.order));
+        for task in held {
             core.recover_held(now, task);
         }
         core.tick = Tick::default();
@@ -136,7 +139,10 @@ impl Core {
     /// Everything this tick changed, folded to one write for each row. Rows stay in memory until `end_tick`.
     pub fn flush(&mut self) -> WriteSet {
         self.retire_idle_flows();
-        let mut writes = WriteSet { happenings: std::mem::take(&mut self.tick.happenings), ..WriteSet::default() };
+        // A busy tick is followed by others like it.
+        let happenings = Vec::with_capacity(self.tick.happenings.len());
+        let happenings = std::mem::replace(&mut self.tick.happenings, happenings);
+        let mut writes = WriteSet { happenings, ..WriteSet::default() };
         self.flush_tasks(&mut writes);
         self.flush_edges(&mut writes);
         self.flush_releases(&mut writes);

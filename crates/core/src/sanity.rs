@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::core::{Core, Stand, Timer};
+use crate::core::{Core, Stand};
 use crate::flow::FlowKey;
 use crate::gate::{GateKey, Holder};
 use crate::ids::{BatchId, WorkerId};
@@ -13,6 +13,7 @@ use crate::name::Name;
 use crate::session::SessionId;
 use crate::slab::{AgentIx, FlowIx, GateIx};
 use crate::task::{Phase, State};
+use crate::timers::Timer;
 
 /// A slot or a worker that is kept for one flow.
 #[derive(Clone, PartialEq, Debug)]
@@ -89,7 +90,8 @@ impl Core {
             assert_eq!(reserved.ram_mb, worker.reserved.ram_mb, "ram of {:?}", worker.spec.id);
         }
         for (ix, gate) in self.gates.iter() {
-            assert_eq!(gate.holders, holders.remove(&ix).unwrap_or_default(), "holders of {:?}", gate.key);
+            let holders = holders.remove(&ix).unwrap_or_default();
+            assert!(gate.holders.iter().eq(holders.iter().map(|holder| holder.task)), "holders of {:?}", gate.key);
             assert_eq!(gate.n_stopping, n_stopping.remove(&ix).unwrap_or(0), "stopping at {:?}", gate.key);
         }
         assert!(holders.is_empty(), "every gate that is held exists");
@@ -241,10 +243,10 @@ impl Core {
     fn check_timers(&self) {
         for (id, entry) in &self.tasks {
             if let Some(at_ms) = entry.timer {
-                assert!(self.timers.contains(&(at_ms, Timer::Attempt(*id))), "the timer of {id:?} is set");
+                assert!(self.timers.contains(at_ms, Timer::Attempt(*id)), "the timer of {id:?} is set");
             }
             if let Some(at_ms) = entry.stall {
-                assert!(self.timers.contains(&(at_ms, Timer::Silence(*id))), "the silence of {id:?} is watched");
+                assert!(self.timers.contains(at_ms, Timer::Silence(*id)), "the silence of {id:?} is watched");
             }
             let Some(lease) = entry.task.state.lease() else {
                 assert!(entry.timer.is_none() && entry.stall.is_none(), "{id:?} is not held and has timers");
@@ -256,7 +258,7 @@ impl Core {
                 assert!(entry.timer.is_some(), "{id:?} would never time out");
             }
         }
-        for &(at_ms, timer) in &self.timers {
+        for (at_ms, timer) in self.timers.iter() {
             match timer {
                 Timer::Attempt(id) => assert_eq!(self.entry(id).timer, Some(at_ms), "timer of {id:?}"),
                 Timer::Silence(id) => assert_eq!(self.entry(id).stall, Some(at_ms), "silence of {id:?}"),
@@ -266,13 +268,13 @@ impl Core {
         }
         for (id, worker) in &self.fleet.workers {
             let watch_ms = worker.watch_ms.expect("every worker is watched");
-            assert!(self.timers.contains(&(watch_ms, Timer::Worker(*id))), "{id:?} is watched");
+            assert!(self.timers.contains(watch_ms, Timer::Worker(*id)), "{id:?} is watched");
         }
         for (ix, gate) in self.gates.iter() {
             let now_ms = self.meta.now.steady_ms;
             let opens_at = gate.rate.as_ref().and_then(|rate| rate.opens_at(now_ms));
             if let Some(at_ms) = opens_at.filter(|_| !gate.line.is_empty()) {
-                let is_watched = self.timers.iter().any(|&(at, timer)| timer == Timer::Rate(ix) && at <= at_ms);
+                let is_watched = self.timers.iter().any(|(at, timer)| timer == Timer::Rate(ix) && at <= at_ms);
                 assert!(is_watched, "somebody looks when the rate of {:?} opens", gate.key);
             }
         }

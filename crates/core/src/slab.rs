@@ -35,6 +35,7 @@ ix!(FlowIx);
 ix!(GateIx);
 ix!(ShapeIx);
 ix!(ClassIx);
+ix!(SlotIx);
 
 #[derive(Debug)]
 pub(crate) struct Slab<I, T> {

@@ -1,13 +1,14 @@
 //! What time brings: dues of stored tasks, timeouts of held ones, silent workers, rates that open again. And what the
 //! end of one task sets free for others.
 
-use crate::core::{Core, DUES_PER_WAKE, Stored, Timer};
+use crate::core::{Core, DUES_PER_WAKE, Stored};
 use crate::event::{Command, Due, HappeningKind, ParentEnd, Release, Rest};
 use crate::ids::TaskId;
 use crate::lifecycle::Why;
 use crate::now::{Clock, Now};
 use crate::slab::GateIx;
 use crate::task::{Class, OnDependencyFailure, State, Stop, Wait};
+use crate::timers::Timer;
 use crate::write::Edge;
 
 /// Timers worked on in one call.
@@ -24,10 +25,10 @@ impl Core {
         }
         self.fire_schedules(now);
         for _ in 0..TIMERS_PER_WAKE {
-            let Some(&(at_ms, timer)) = self.timers.first().filter(|(at_ms, _)| *at_ms <= now.steady_ms) else {
+            let Some((at_ms, timer)) = self.timers.first().filter(|(at_ms, _)| *at_ms <= now.steady_ms) else {
                 return;
             };
-            self.timers.remove(&(at_ms, timer));
+            self.timers.remove(at_ms, timer);
             self.ring(now, timer, out);
         }
     }
@@ -110,7 +111,7 @@ impl Core {
     pub(crate) fn arm_rate(&mut self, now: Now, gate: GateIx) {
         let opens_at = self.gates[gate].rate.as_ref().and_then(|rate| rate.opens_at(now.steady_ms));
         if let Some(at_ms) = opens_at.filter(|_| !self.gates[gate].line.is_empty()) {
-            self.timers.insert((at_ms, Timer::Rate(gate)));
+            self.timers.insert(at_ms, Timer::Rate(gate));
         }
     }
 

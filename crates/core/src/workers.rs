@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::core::{Core, Timer, answer};
+use crate::core::{Core, answer};
 use crate::event::{Admit, Answer, Command, HappeningKind, Held, Subject, WorkerSpec};
 use crate::fleet::{Registered, Worker};
 use crate::flow::Resources;
@@ -11,6 +11,7 @@ use crate::ids::{TaskId, Ticket, WorkerId};
 use crate::now::{Now, SteadyMs};
 use crate::planted::Bug;
 use crate::task::{State, Stop, Task, Text};
+use crate::timers::Timer;
 use crate::worker::{
     Demand, IdleWorker, Sync, Unmet, Vitals, WorkerAct, WorkerAnswer, WorkerRefusal, WorkerRow, WorkerStatus,
     WorkerView,
@@ -223,12 +224,12 @@ impl Core {
     fn watch_until(&mut self, id: WorkerId, at_ms: SteadyMs) {
         let old = self.fleet.workers.get_mut(&id).and_then(|worker| worker.watch_ms.replace(at_ms));
         self.unwatch(id, old);
-        self.timers.insert((at_ms, Timer::Worker(id)));
+        self.timers.insert(at_ms, Timer::Worker(id));
     }
 
     fn unwatch(&mut self, id: WorkerId, at_ms: Option<SteadyMs>) {
         if let Some(at_ms) = at_ms {
-            self.timers.remove(&(at_ms, Timer::Worker(id)));
+            self.timers.remove(at_ms, Timer::Worker(id));
         }
     }
 
@@ -340,7 +341,7 @@ impl Core {
         let Some(worker) = self.fleet.workers.get_mut(&id).filter(|worker| !worker.spec.embedded) else { return };
         worker.cooling_until_ms = until_ms;
         self.fleet.seat(id);
-        self.timers.insert((until_ms, Timer::Cooled(id)));
+        self.timers.insert(until_ms, Timer::Cooled(id));
         let reason = format!("cooling down for {} ms after a fault", self.config.worker_cooldown_ms);
         self.tell_worker(now, HappeningKind::WorkerCooled, id, reason);
         self.room_changed();
@@ -358,7 +359,7 @@ impl Core {
     /// Whoever waited for room here has waited long enough to have another worker kept for it, at once.
     fn free_worker(&mut self, id: WorkerId) {
         if let Some(flow) = self.fleet.free(id) {
-            self.timers.insert((self.meta.now.steady_ms, Timer::Reserve(flow)));
+            self.timers.insert(self.meta.now.steady_ms, Timer::Reserve(flow));
         }
     }
 

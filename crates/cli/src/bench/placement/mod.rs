@@ -17,7 +17,7 @@ use runyard_core::ids::Ticket;
 use runyard_core::now::Now;
 use runyard_core::worker::{Sync, Vitals, WorkerAct};
 use runyard_store::memory::MemoryStore;
-use runyard_store::yard::Yard;
+use runyard_store::yard::{Ticked, Yard};
 
 use self::timed::{Timed, Watch, processor_time};
 use super::report::{Figure, Report as Figures};
@@ -43,14 +43,19 @@ pub fn measure(size: &Size, figures: &mut Figures) -> anyhow::Result<()> {
     let n_filled = bed.n_started;
     figures.add(Figure::new(format!("  {} workers come and take", size.workers), n_filled as f64, "tasks"));
     figures.add(Figure::new("  placed meanwhile, core alone", rate(n_filled, took.core()), "tasks/s"));
-    let took = bed.turn_over(size.placed)?;
+    let (took, reports) = bed.turn_over(size.placed)?;
     let n = bed.n_started - n_filled;
     figures.add(
-        Figure::new("placement on a full fleet, core alone: starts, reports and ends", rate(n, took.core()), "tasks/s")
-            .target(PLACED_PER_S, true),
+        Figure::new(
+            "placement on a full fleet, core alone: some end, others take their place",
+            rate(n, took.core()),
+            "tasks/s",
+        )
+        .target(PLACED_PER_S, true),
     );
-    figures.add(Figure::new("  with the store in memory", rate(n, took.processor), "tasks/s"));
-    figures.add(Figure::new("  the same by the clock on the wall", rate(n, took.wall), "tasks/s"));
+    figures.add(Figure::new("  and workers report each start", rate(n, took.core() + reports.core()), "tasks/s"));
+    figures.add(Figure::new("  with the store in memory", rate(n, took.processor + reports.processor), "tasks/s"));
+    figures.add(Figure::new("  the same by the clock on the wall", rate(n, took.wall + reports.wall), "tasks/s"));
     figures.add(Figure::new("  still queued", (size.queued - bed.n_started) as f64, "tasks"));
     Ok(())
 }
@@ -61,6 +66,8 @@ struct Bed {
     now: Now,
     watch: Watch,
     running: VecDeque<Start>,
+    /// What workers will say of the latest starts.
+    begun: Vec<Event>,
     n_started: u64,
     n_tickets: u64,
 }
@@ -92,7 +99,7 @@ impl Bed {
         let watch = Watch::default();
         let store = Timed::new(MemoryStore::new(), watch.clone());
         let (yard, now) = Yard::open(Box::new(store), Arc::new(config), 7, 1_800_000_000_000)?;
-        Ok(Bed { yard, now, watch, running: VecDeque::new(), n_started: 0, n_tickets: 0 })
+        Ok(Bed { yard, now, watch, running: VecDeque::new(), begun: Vec::new(), n_started: 0, n_tickets: 0 })
     }
 
     fn submit(&mut self, n_tasks: u64) -> anyhow::Result<Took> {
@@ -142,8 +149,8 @@ impl Bed {
     }
 
     /// Tasks end, here and there, and others start in their place.
-    fn turn_over(&mut self, n_tasks: u64) -> anyhow::Result<Took> {
-        let mut took = Took::default();
+    fn turn_over(&mut self, n_tasks: u64) -> anyhow::Result<(Took, Took)> {
+        let (mut took, mut reports) = (Took::default(), Took::default());
         let goal = self.n_started + n_tasks;
         let mut draw = 1;
         while self.n_started < goal {
@@ -156,32 +163,36 @@ impl Bed {
             }
             ensure!(!ends.is_empty(), "all work is done; more must be queued for this figure");
             self.tick(ends, &mut took)?;
+            let begun = std::mem::take(&mut self.begun);
+            self.timed(begun, &mut reports)?;
         }
-        Ok(took)
+        Ok((took, reports))
     }
 
-    /// One tick, and what workers say of the starts that it gave. True when there is more to do at once.
+    /// One tick, with the reports of the starts that the one before it gave. True when there is more to do at once.
     fn tick(&mut self, mut events: Vec<Event>, took: &mut Took) -> anyhow::Result<bool> {
+        events.append(&mut self.begun);
+        let ticked = self.timed(events, took)?;
+        for command in ticked.commands {
+            if let Command::Start(start) = command {
+                self.begun.push(report(&start, Report::Started));
+                self.running.push_back(start);
+                self.n_started += 1;
+            }
+        }
+        Ok(ticked.again || !self.begun.is_empty())
+    }
+
+    fn timed(&mut self, mut events: Vec<Event>, took: &mut Took) -> anyhow::Result<Ticked> {
         self.now.steady_ms += 1;
         self.now.wall_ms += 1;
         let (store_before, processor_before) = (self.watch.elapsed(), processor_time());
         let began = Instant::now();
         let ticked = self.yard.tick(self.now, &mut events)?;
-        let mut begun = Vec::new();
-        let mut starts = Vec::new();
-        for command in ticked.commands {
-            if let Command::Start(start) = command {
-                begun.push(report(&start, Report::Started));
-                starts.push(start);
-            }
-        }
-        let again = ticked.again || self.yard.tick(self.now, &mut begun)?.again;
         took.wall += began.elapsed();
         took.processor += processor_time() - processor_before;
         took.store += self.watch.elapsed() - store_before;
-        self.n_started += starts.len() as u64;
-        self.running.extend(starts);
-        Ok(again)
+        Ok(ticked)
     }
 
     fn ticket(&mut self) -> Ticket {
