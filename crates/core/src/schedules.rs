@@ -339,7 +339,14 @@ impl Core {
                 return Ok(ScheduleAnswer::Deleted);
             }
             ScheduleAct::Run if self.admit != Admit::Open => return Err(ScheduleRefusal::Draining),
-            ScheduleAct::Run => return Ok(ScheduleAnswer::Ran(Box::new(self.fire(now, id, now.wall_ms, Cause::Hand)))),
+            ScheduleAct::Run => {
+                let run = self.fire(now, id, now.wall_ms, Cause::Hand);
+                // It may have been the last that it may have. A paused one stays as it is.
+                if self.schedules[&id].schedule.is_enabled() {
+                    self.finish_if_over(now, id);
+                }
+                return Ok(ScheduleAnswer::Ran(Box::new(run)));
+            }
         }
         Ok(ScheduleAnswer::Row(Box::new(self.schedules[&id].schedule.clone())))
     }
@@ -388,9 +395,7 @@ impl Core {
         let is_pending = |next: &WallMs| is_same && *next <= now.wall_ms && new.rules.is_inside(*next);
         let next_for = row.next_for.filter(is_pending).or_else(|| new.rules.next_after(after));
         let wants_enabled = new.standing == Standing::Enabled;
-        if let Some(runs_max) =
-            new.rules.runs_max.filter(|max| wants_enabled && !row.is_enabled() && row.n_runs >= *max)
-        {
+        if let Some(runs_max) = new.rules.runs_max.filter(|max| wants_enabled && row.n_runs >= *max) {
             return Err(ScheduleRefusal::UsedUp { n_runs: row.n_runs, runs_max });
         }
         if wants_enabled && next_for.is_none() {

@@ -103,6 +103,9 @@ impl Oracle {
             ScheduleAct::Run if wish.admit != Admit::Open => return Err(ScheduleRefusal::Draining),
             ScheduleAct::Run => {
                 let run = self.fire(id, self.now.wall_ms, Cause::Hand, applied);
+                if self.book.rows[&id].row.is_enabled() {
+                    self.end_if_over(id);
+                }
                 return Ok(ScheduleAnswer::Ran(Box::new(run)));
             }
             ScheduleAct::Create(_) => unreachable!("it was just made"),
@@ -158,7 +161,7 @@ impl Oracle {
         let next = kept.or_else(|| after(&new.rules, now.max(last)));
         let is_enabled = new.standing == Standing::Enabled;
         let used_up = new.rules.runs_max.filter(|max| *max <= row.n_runs);
-        if let Some(runs_max) = used_up.filter(|_| is_enabled && !row.is_enabled()) {
+        if let Some(runs_max) = used_up.filter(|_| is_enabled) {
             return Err(ScheduleRefusal::UsedUp { n_runs: row.n_runs, runs_max });
         }
         if is_enabled && next.is_none() {
@@ -238,8 +241,14 @@ impl Oracle {
         let row = &mut self.book.rows.get_mut(&id).expect("it is known").row;
         row.next_for = walk.next;
         row.done_to = row.done_to.max(last);
+        self.end_if_over(id);
+    }
+
+    /// Nothing lies ahead of it, or it has had all its runs.
+    fn end_if_over(&mut self, id: ScheduleId) {
+        let row = &mut self.book.rows.get_mut(&id).expect("it is known").row;
         let is_used_up = row.rules.runs_max.is_some_and(|max| max <= row.n_runs);
-        if walk.next.is_some() && !is_used_up {
+        if row.next_for.is_some() && !is_used_up {
             return;
         }
         if row.rules.delete_after_run && row.n_live == 0 {

@@ -391,6 +391,42 @@ fn a_used_up_schedule_is_enabled_only_by_an_edit_that_gives_it_more_runs() {
     assert!(bed.edit(ID, limited(None)).is_enabled());
 }
 
+#[test]
+fn an_edit_may_not_leave_an_enabled_schedule_without_a_run() {
+    let mut bed = Bed::new();
+    let limited = |max| with(every(MINUTE), |new| new.rules.runs_max = Some(max));
+    bed.create(ID, limited(9));
+    complete_next_run(&mut bed);
+    complete_next_run(&mut bed);
+    let refused = bed.act_on(ID, ScheduleAct::Edit(Box::new(limited(2))));
+    assert_eq!(refused, Err(ScheduleRefusal::UsedUp { n_runs: 2, runs_max: 2 }));
+    assert_eq!(bed.schedule(ID).rules.runs_max, Some(9));
+    assert!(bed.edit(ID, limited(3)).is_enabled());
+}
+
+#[test]
+fn a_run_by_hand_that_is_the_last_allowed_one_ends_the_schedule() {
+    let mut bed = Bed::new();
+    bed.create(ID, with(every(MINUTE), |new| new.rules.runs_max = Some(1)));
+    bed.act_on(ID, ScheduleAct::Run).unwrap();
+    let row = bed.schedule(ID);
+    assert_eq!(row.next_for, None);
+    assert!(matches!(row.standing, Standing::Done { .. }));
+    bed.advance_ms(HOUR);
+    assert_eq!(outcomes(&bed).len(), 1);
+}
+
+/// One that is paused says why until somebody resumes it, whatever is run by hand.
+#[test]
+fn a_run_by_hand_of_a_paused_schedule_leaves_it_paused() {
+    let mut bed = Bed::new();
+    bed.create(ID, with(every(MINUTE), |new| new.rules.runs_max = Some(1)));
+    bed.act_on(ID, ScheduleAct::Pause { reason: "holidays".into() }).unwrap();
+    bed.act_on(ID, ScheduleAct::Run).unwrap();
+    assert!(matches!(bed.schedule(ID).standing, Standing::Paused { .. }));
+    assert!(matches!(bed.act_on(ID, ScheduleAct::Resume), Err(ScheduleRefusal::NoFuture)));
+}
+
 /// goclaw 59, as far as a row can come to that by itself.
 #[test]
 fn one_whose_expression_cannot_be_read_any_more_is_paused_and_the_others_go_on() {
