@@ -302,3 +302,42 @@ impl Traits {
 pub(crate) fn label<'a>(labels: &'a [(Name, Name)], key: &str) -> &'a str {
     labels.iter().find(|(other, _)| &**other == key).map_or("", |(_, value)| value)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::{Place as Wanted, Resources};
+
+    const POINT: i64 = 1_000_000;
+
+    fn seat(placement: &mut Placement, worker: u128, labels: &[(&str, &str)], points: i64) {
+        let spec = WorkerSpec {
+            id: WorkerId(worker),
+            name: Name::new("w"),
+            kinds: vec!["process".into()],
+            keeps: Vec::new(),
+            capacity: Resources::default(),
+            parallel_max: None,
+            labels: labels.iter().map(|&(key, value)| (Name::new(key), Name::new(value))).collect(),
+            embedded: false,
+        };
+        let rank = Rank { score: points * POINT, cpu_short_milli: 0, worker: spec.id };
+        placement.seat(&spec, Some(Place { rank, room: Room { cpu_milli: 1000, ram_mb: 1000, heads: 1 } }));
+    }
+
+    /// A preferred class is worth looking through even when its first place, by its load alone, is worse than what
+    /// another class has already offered.
+    #[test]
+    fn who_does_not_agree_is_passed_over_in_a_preferred_class_too() {
+        let mut placement = Placement::default();
+        let place = Wanted { prefer: vec![("zone".into(), "a".into())], ..Wanted::default() };
+        let shape = Shape { kind: "process".into(), resources: Resources::default(), place };
+        let (ix, _) = placement.mention(&shape);
+        seat(&mut placement, 1, &[], 10);
+        seat(&mut placement, 2, &[("zone", "a")], 15);
+        seat(&mut placement, 3, &[("zone", "a")], 16);
+        let need = Room { cpu_milli: 0, ram_mb: 0, heads: 1 };
+        let best = placement.best(ix, &need, |_| 0, |id| id != WorkerId(2)).expect("there is room");
+        assert_eq!((best.rank.worker, best.rank.score), (WorkerId(3), (16 - 20) * POINT));
+    }
+}
