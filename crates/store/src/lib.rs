@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod nodes;
 pub mod store;
 pub mod yard;
 
