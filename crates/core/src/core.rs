@@ -134,6 +134,8 @@ pub(crate) struct Entry {
     /// What the row in the store is; `None` for a new task.
     pub stored: Option<(Phase, u32)>,
     pub dirty: bool,
+    /// It is among the tick's touched ones.
+    pub touched: bool,
     pub in_window: bool,
     /// Kept in memory as the oldest of its flow though it is beyond the window.
     pub pinned: bool,
@@ -416,13 +418,13 @@ impl Core {
         if self.tasks.contains_key(&task.id) {
             return;
         }
-        self.tick.touched.push(task.id);
         if let Some(entry) = task.batch.and_then(|batch| self.batches.get_mut(&batch)) {
             entry.n_refs += 1;
         }
         self.member_loaded(&task);
-        let stored = Some((task.phase(), task.attempt));
-        self.tasks.insert(task.id, Box::new(Entry::new(task, stored)));
+        let (id, stored) = (task.id, Some((task.phase(), task.attempt)));
+        self.tasks.insert(id, Box::new(Entry::new(task, stored)));
+        self.note(id);
     }
 
     /// When the loop must wake up if nothing else happens; milliseconds from `now`.
@@ -432,7 +434,7 @@ impl Core {
         }
         let given = now;
         let now = self.later(now);
-        let steady = [self.steady_dues.first().map(|due| due.at_ms), self.timers.first().map(|timer| timer.0)];
+        let steady = [self.steady_dues.first().map(|due| due.at_ms), self.timers.next_ms()];
         let steady = steady.into_iter().flatten().min().map(|at_ms| at_ms.saturating_sub(now.steady_ms));
         let wall_dues = self.wall_dues.first().map(|due| due.at_ms).into_iter().chain(self.next_schedule_due());
         let wall = wall_dues.min().map(|at_ms| match at_ms.saturating_sub(now.wall_ms) {
@@ -507,7 +509,7 @@ impl Core {
 
     /// Leases that live now, with their workers.
     pub fn held(&self) -> impl Iterator<Item = &Task> {
-        self.fleet.workers.values().flat_map(|worker| &worker.held).filter_map(|id| self.task(*id))
+        self.fleet.workers.values().flat_map(|worker| worker.leases()).filter_map(|id| self.task(id))
     }
 
     /// Is this worker known, and has it joined? One that was given up must present itself again.
@@ -568,9 +570,17 @@ impl Core {
 
     /// Marks a row as changed: it is written, and stays in memory, in this tick.
     pub(crate) fn touch(&mut self, id: TaskId) -> &mut Entry {
-        self.tick.touched.push(id);
-        let entry = self.tasks.get_mut(&id).expect("a task that is spoken of is in memory");
+        let entry = self.note(id);
         entry.dirty = true;
+        entry
+    }
+
+    /// The end of this tick looks whether the row stays in memory.
+    pub(crate) fn note(&mut self, id: TaskId) -> &mut Entry {
+        let entry = self.tasks.get_mut(&id).expect("a task that is spoken of is in memory");
+        if !std::mem::replace(&mut entry.touched, true) {
+            self.tick.touched.push(id);
+        }
         entry
     }
 
@@ -604,6 +614,7 @@ impl Entry {
             task,
             stored,
             dirty: false,
+            touched: false,
             in_window: false,
             pinned: false,
             key_changed: false,

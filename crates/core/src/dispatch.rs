@@ -61,7 +61,7 @@ impl Core {
     /// The best over the ready flows and those parked at gates that are open.
     pub(crate) fn best(&self) -> Option<Candidate> {
         let parked = self.open.iter().filter_map(|&gate| self.gates[gate].line.best());
-        self.ready.best().into_iter().chain(parked).min()
+        self.ready.best().into_iter().chain(parked).min().copied()
     }
 
     /// One start in ten may go to the flow whose oldest task has waited longest, if its age lifts it at least as high as

@@ -33,14 +33,14 @@ pub(crate) struct Worker {
     pub vitals: Vitals,
     /// Since it joined. The first measurement of a fresh process is noise.
     pub n_samples: u32,
-    /// Memory reserved since the last sample: what the machine reports as free does not know of it yet.
-    pub claims: BTreeMap<TaskId, u32>,
-    /// The sum of the claims.
+    /// The sum of what its leases claim.
     pub claimed_mb: u32,
     /// It takes no more than so many for now.
     pub heads_wanted: Option<u32>,
     pub idle_since_ms: SteadyMs,
-    pub held: BTreeSet<TaskId>,
+    /// Its leases, each with the memory that it claims: what was reserved since the last sample, of which the machine's
+    /// report of free memory does not know yet.
+    pub held: BTreeMap<TaskId, u32>,
     pub reserved: Resources,
     /// A flow that waits for room here: nobody else's resources are placed before it.
     pub kept_for: Option<FlowIx>,
@@ -178,16 +178,17 @@ impl Fleet {
     fn best(&self, now_ms: SteadyMs, wanted: &Wanted, may: impl Fn(WorkerId) -> bool) -> Option<Offer> {
         let shape = self.placement.shape(wanted.shape);
         let n_beside = |value: &str| wanted.beside.and_then(|beside| beside.get(value)).copied().unwrap_or(0);
-        let fits = |id: WorkerId| {
-            let unfit = self.workers[&id].unfit(now_ms, shape, wanted.flow, &self.rules);
-            unfit.is_none() && may(id)
-        };
         let need = Room { cpu_milli: shape.resources.cpu_milli, ram_mb: shape.resources.ram_mb, heads: 1 };
-        let open = self.placement.best(wanted.shape, &need, n_beside, fits);
+        // Who stands in a class that fits offers all that is asked for.
+        let open = self.placement.best(wanted.shape, &need, n_beside, |id| {
+            let unfit = self.workers[&id].unfit_now(now_ms, &shape.resources, wanted.flow, &self.rules);
+            unfit.is_none() && may(id)
+        });
         // One that is kept for it shows nobody else its room, so it is asked by itself.
         let kept = wanted.flow.and_then(|flow| self.kept.get(&flow)).into_iter().flatten().copied();
-        let kept = kept.filter(|id| fits(*id)).map(|id| {
-            let worker = &self.workers[&id];
+        let kept = kept.filter(|&id| may(id)).map(|id| &self.workers[&id]);
+        let kept = kept.filter(|worker| worker.unfit(now_ms, shape, wanted.flow, &self.rules).is_none());
+        let kept = kept.map(|worker| {
             let key = shape.place.spread_by.as_deref();
             let n_beside = key.map_or(0, |key| n_beside(label(&worker.spec.labels, key)));
             let rank = worker.rank(&self.rules);
@@ -201,22 +202,18 @@ impl Fleet {
 
     pub fn reserve(&mut self, worker: WorkerId, task: TaskId, need: &Resources) {
         let known = self.workers.get_mut(&worker).expect("a task is placed on a worker that is there");
-        let new = known.held.insert(task);
-        assert!(new, "task {task:?} is placed once");
+        let earlier = known.held.insert(task, need.ram_mb);
+        assert!(earlier.is_none(), "task {task:?} is placed once");
         add(&mut known.reserved, need);
-        if need.ram_mb > 0 {
-            known.claims.insert(task, need.ram_mb);
-            known.claimed_mb += need.ram_mb;
-        }
+        known.claimed_mb += need.ram_mb;
         self.moved(worker);
     }
 
     pub fn release(&mut self, now_ms: SteadyMs, worker: WorkerId, task: TaskId, need: &Resources) {
         let known = self.workers.get_mut(&worker).expect("a lease names a worker that is known");
-        let was_held = known.held.remove(&task);
-        assert!(was_held, "task {task:?} is released once");
+        let claim_mb = known.held.remove(&task).unwrap_or_else(|| panic!("task {task:?} is released once"));
         subtract(&mut known.reserved, need);
-        known.claimed_mb -= known.claims.remove(&task).unwrap_or(0);
+        known.claimed_mb -= claim_mb;
         if known.held.is_empty() {
             known.idle_since_ms = now_ms;
         }
@@ -313,11 +310,10 @@ impl Worker {
             cooling_until_ms: 0,
             vitals: Vitals::default(),
             n_samples: 0,
-            claims: BTreeMap::new(),
             claimed_mb: 0,
             heads_wanted: None,
             idle_since_ms: now_ms,
-            held: BTreeSet::new(),
+            held: BTreeMap::new(),
             reserved: Resources::default(),
             kept_for: None,
         }
@@ -355,14 +351,28 @@ impl Worker {
         self.heads_wanted = vitals.want.map(|n| (self.held.len() as u32).saturating_add(n));
         if is_sample {
             self.n_samples = self.n_samples.saturating_add(1);
-            self.claims.clear();
-            self.claimed_mb = 0;
+            self.forget_claims();
             self.vitals = vitals;
         } else {
             // Silence about the machine takes nothing back.
             self.vitals.trouble = vitals.trouble;
             self.vitals.want = vitals.want;
         }
+    }
+
+    /// Takes over what a worker of this id held before.
+    pub fn inherit(&mut self, old: Worker) {
+        (self.held, self.reserved) = (old.held, old.reserved);
+        self.forget_claims();
+    }
+
+    fn forget_claims(&mut self) {
+        self.held.values_mut().for_each(|claim_mb| *claim_mb = 0);
+        self.claimed_mb = 0;
+    }
+
+    pub fn leases(&self) -> impl Iterator<Item = TaskId> + '_ {
+        self.held.keys().copied()
     }
 
     /// May anything be placed here at all?
@@ -377,11 +387,19 @@ impl Worker {
         flow: Option<FlowIx>,
         rules: &PlacementConfig,
     ) -> Option<Unfit> {
-        let need = &shape.resources;
+        self.unfit_ever(shape).or_else(|| self.unfit_now(now_ms, &shape.resources, flow, rules))
+    }
+
+    /// As [`Self::unfit`] for one that offers all that is asked for, be it to spare or not.
+    fn unfit_now(
+        &self,
+        now_ms: SteadyMs,
+        need: &Resources,
+        flow: Option<FlowIx>,
+        rules: &PlacementConfig,
+    ) -> Option<Unfit> {
         let is_weighty = need.cpu_milli > 0 || need.ram_mb > 0;
-        if let Some(unfit) = self.unfit_ever(shape) {
-            Some(unfit)
-        } else if self.cooling_until_ms > now_ms {
+        if self.cooling_until_ms > now_ms {
             Some(Unfit::Cooling)
         } else if self.vitals.trouble.is_some() {
             Some(Unfit::Trouble)

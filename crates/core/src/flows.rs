@@ -283,8 +283,7 @@ impl Core {
         let known = flow.window.remove(spot);
         assert!(known, "task {id:?} is at {spot:?} in its flow's window");
         self.n_window += flow.window.len().saturating_sub(1);
-        self.tick.touched.push(id);
-        self.entry_mut(id).in_window = false;
+        self.note(id).in_window = false;
     }
 
     /// Forgets the last entry; its row stays in the store.
@@ -293,8 +292,7 @@ impl Core {
         self.n_window -= flow.window.len().saturating_sub(1);
         let (spot, last) = flow.window.pop_last().expect("a window that was just filled is not empty");
         self.n_window += flow.window.len().saturating_sub(1);
-        self.tick.touched.push(last);
-        self.entry_mut(last).in_window = false;
+        self.note(last).in_window = false;
         (spot.seq, last)
     }
 
@@ -316,8 +314,7 @@ impl Core {
     /// Beyond the window it is kept in memory all the same, because aging starts it whatever its rank.
     fn set_oldest(&mut self, ix: FlowIx, id: Option<TaskId>) {
         if let Some(known) = self.flows[ix].oldest.take() {
-            self.tick.touched.push(known);
-            self.entry_mut(known).pinned = false;
+            self.note(known).pinned = false;
         }
         if let Some(id) = id {
             let entry = self.entry_mut(id);

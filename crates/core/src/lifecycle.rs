@@ -218,7 +218,7 @@ impl Core {
 
     // ── Slots ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    /// Takes a slot of every gate on the flow's way, and room on the worker.
+    /// Takes a slot of every gate on the flow's way, and room on the worker. The agent's standing is the caller's to renew.
     pub(crate) fn take_slot(&mut self, id: TaskId, flow: FlowIx, lease: Lease) {
         let (tier, gates) = (self.tier_of(flow), self.flows[flow].gates.clone());
         let take = |&gate: &GateIx| self.gates[gate].holders.take(tier, lease.order, id);
@@ -229,7 +229,6 @@ impl Core {
         let resources = self.flows[flow].key.shape.resources.clone();
         self.fleet.reserve(lease.worker, id, &resources);
         self.count_beside(id, flow, lease.worker);
-        self.agent_restands(self.flows[flow].agent, |_| {});
     }
 
     fn release_slot(&mut self, now: Now, id: TaskId, flow: FlowIx, lease: Lease) {

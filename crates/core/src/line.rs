@@ -105,9 +105,12 @@ impl Line {
         let known = agents.remove(&(from, agent));
         assert!(known, "agent {agent:?} stands at {from:?}");
         agents.insert((to, agent));
-        let passes = |first: Candidate| (tier, to, agent) < (first.tier, first.standing, first.agent);
-        if self.first.is_some_and(|first| first.agent == agent || passes(first)) {
-            self.first = self.find_first();
+        let leads = agents.first() == Some(&(to, agent));
+        match &mut self.first {
+            // The usual case: whoever was first stays it.
+            Some(first) if (first.tier, first.agent) == (tier, agent) && leads => first.standing = to,
+            Some(first) if first.agent != agent && (first.tier, first.standing, first.agent) < (tier, to, agent) => {}
+            _ => self.first = self.find_first(),
         }
     }
 
@@ -117,9 +120,9 @@ impl Line {
         }
     }
 
-    pub fn best(&self) -> Option<Candidate> {
+    pub fn best(&self) -> Option<&Candidate> {
         debug_assert_eq!(self.first, self.find_first());
-        self.first
+        self.first.as_ref()
     }
 
     fn find_first(&self) -> Option<Candidate> {

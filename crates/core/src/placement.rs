@@ -124,15 +124,13 @@ impl Placement {
     pub fn reseat(&mut self, worker: WorkerId, place: impl FnOnce() -> Place) {
         let Some(seat) = self.seats.get_mut(&worker) else { return };
         let place = place();
-        let ranking = &mut self.classes[seat.class].ranking;
-        ranking.remove(&seat.rank);
-        ranking.insert(place);
+        self.classes[seat.class].ranking.replace(&seat.rank, place);
         seat.rank = place.rank;
     }
 
     pub fn place_of(&self, worker: WorkerId) -> Option<Place> {
         let seat = self.seats.get(&worker)?;
-        self.classes[seat.class].ranking.places().find(|place| place.rank == seat.rank).copied()
+        self.classes[seat.class].ranking.places().find(|place| place.rank == seat.rank)
     }
 
     /// The best place for a shape among those that the caller agrees to. `n_beside` says for a value of the label by which
@@ -152,13 +150,11 @@ impl Placement {
                 Some(key) => n_beside(class.traits.label(key)),
                 None => 0,
             };
-            let found = class.ranking.first(need, |rank| {
-                let offer = Offer { n_beside, rank: Rank { score: rank.score + points, ..*rank } };
-                // What follows in this class is worse still: agreeing ends the walk.
-                best.is_some_and(|best| best <= offer) || agrees(rank.worker)
-            });
-            let offer = found.map(|rank| Offer { n_beside, rank: Rank { score: rank.score + points, ..rank } });
-            best = best.into_iter().chain(offer).min();
+            let offer = |rank: &Rank| Offer { n_beside, rank: Rank { score: rank.score + points, ..*rank } };
+            // What follows it in this class is worse still.
+            let is_beaten = |rank: &Rank| best.is_some_and(|best| best <= offer(rank));
+            let found = class.ranking.first(need, is_beaten, |rank| agrees(rank.worker));
+            best = found.as_ref().map(offer).or(best);
         }
         best
     }

@@ -118,7 +118,7 @@ impl Core {
             let mut used = worker.reserved.clone();
             let mut n_held = worker.held.len();
             let mut victims = plan.victims.clone();
-            let mut holders: Vec<_> = worker.held.iter().map(|&id| self.holder_of(id)).collect();
+            let mut holders: Vec<_> = worker.leases().map(|id| self.holder_of(id)).collect();
             holders.sort();
             let has_room = |used: &_, n_held: usize| {
                 fits(&worker.spec.capacity, used, &shape.resources)

@@ -1,12 +1,12 @@
 //! Workers in the order in which a task would take them, so that the first with room is found without asking them all.
 //!
-//! They stand in chunks of a hundred or so, and each chunk knows the most room that any of its workers has: a task passes
-//! whole chunks that have nothing for it. Ten thousand workers are a hundred chunks, whatever shapes are asked for.
+//! They stand in chunks of fifty or so, and each chunk knows the most room that any of its workers has: a task passes
+//! whole chunks that have nothing for it. Ten thousand workers are two hundred chunks, whatever shapes are asked for.
 
 use crate::ids::WorkerId;
 
 /// Beyond it a chunk is cut in two.
-const CHUNK_MAX: usize = 128;
+const CHUNK_MAX: usize = 64;
 
 /// How good a place is: less is better.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -52,8 +52,10 @@ pub(crate) struct Ranking {
 
 #[derive(Debug, Default)]
 struct Chunk {
-    /// Never empty, by rank.
-    places: Vec<Place>,
+    /// Never empty, ascending.
+    ranks: Vec<Rank>,
+    /// What each of them has. Apart from the ranks, because a search looks at every room and at few ranks.
+    rooms: Vec<Room>,
     most: Room,
 }
 
@@ -65,16 +67,12 @@ impl Ranking {
     pub fn insert(&mut self, place: Place) {
         let at = self.chunk_of(&place.rank).min(self.chunks.len().saturating_sub(1));
         let Some(chunk) = self.chunks.get_mut(at) else {
-            self.chunks.push(Chunk { places: vec![place], most: place.room });
+            self.chunks.push(Chunk { ranks: vec![place.rank], rooms: vec![place.room], most: place.room });
             return;
         };
-        let spot = chunk.places.partition_point(|other| other.rank < place.rank);
-        chunk.places.insert(spot, place);
-        chunk.most.grow(&place.room);
-        if chunk.places.len() > CHUNK_MAX {
-            let mut rest = Chunk { places: chunk.places.split_off(CHUNK_MAX / 2), most: Room::default() };
-            chunk.measure();
-            rest.measure();
+        chunk.insert(place);
+        if chunk.ranks.len() > CHUNK_MAX {
+            let rest = chunk.split();
             self.chunks.insert(at + 1, rest);
         }
     }
@@ -82,38 +80,104 @@ impl Ranking {
     pub fn remove(&mut self, rank: &Rank) {
         let at = self.chunk_of(rank);
         let chunk = &mut self.chunks[at];
-        let spot = chunk.places.binary_search_by(|other| other.rank.cmp(rank)).expect("a worker stands at its rank");
-        chunk.places.remove(spot);
-        if chunk.places.is_empty() {
+        let room = chunk.remove(rank);
+        if chunk.ranks.is_empty() {
             self.chunks.remove(at);
         } else {
-            chunk.measure();
+            chunk.shrink(&room, &Room::default());
         }
     }
 
-    /// The first place with so much room that the caller agrees to.
-    pub fn first(&self, need: &Room, mut agrees: impl FnMut(&Rank) -> bool) -> Option<Rank> {
-        let chunks = self.chunks.iter().filter(|chunk| chunk.most.has(need));
-        let places = chunks.flat_map(|chunk| &chunk.places);
-        places.filter(|place| place.room.has(need)).map(|place| place.rank).find(|rank| agrees(rank))
+    /// Who stood at this rank stands elsewhere, most often among the same neighbours.
+    pub fn replace(&mut self, rank: &Rank, place: Place) {
+        let at = self.chunk_of(rank);
+        let chunk = &mut self.chunks[at];
+        let stays = chunk.ranks[0] <= place.rank && chunk.ranks.last().is_some_and(|last| place.rank <= *last);
+        if !stays {
+            self.remove(rank);
+            self.insert(place);
+            return;
+        }
+        let room = chunk.remove(rank);
+        chunk.insert(place);
+        chunk.shrink(&room, &place.room);
     }
 
-    pub fn places(&self) -> impl Iterator<Item = &Place> {
-        self.chunks.iter().flat_map(|chunk| &chunk.places)
+    /// The first place with so much room that the caller agrees to, unless one that is beaten comes before it.
+    pub fn first(
+        &self,
+        need: &Room,
+        is_beaten: impl Fn(&Rank) -> bool,
+        mut agrees: impl FnMut(&Rank) -> bool,
+    ) -> Option<Rank> {
+        for chunk in &self.chunks {
+            if is_beaten(&chunk.ranks[0]) {
+                return None;
+            }
+            if !chunk.most.has(need) {
+                continue;
+            }
+            let roomy = chunk.rooms.iter().zip(&chunk.ranks).filter(|(room, _)| room.has(need));
+            for (_, rank) in roomy {
+                if is_beaten(rank) {
+                    return None;
+                }
+                if agrees(rank) {
+                    return Some(*rank);
+                }
+            }
+        }
+        None
+    }
+
+    pub fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        let places = |chunk: &'_ Chunk| std::iter::zip(chunk.ranks.clone(), chunk.rooms.clone());
+        self.chunks.iter().flat_map(places).map(|(rank, room)| Place { rank, room })
     }
 
     /// The first chunk that does not end before this rank.
     fn chunk_of(&self, rank: &Rank) -> usize {
-        self.chunks.partition_point(|chunk| chunk.places.last().is_some_and(|last| last.rank < *rank))
+        self.chunks.partition_point(|chunk| chunk.ranks.last().is_some_and(|last| last < rank))
     }
 }
 
 impl Chunk {
+    fn insert(&mut self, place: Place) {
+        let spot = self.ranks.partition_point(|other| *other < place.rank);
+        self.ranks.insert(spot, place.rank);
+        self.rooms.insert(spot, place.room);
+        self.most.grow(&place.room);
+    }
+
+    /// The caller measures it again.
+    fn remove(&mut self, rank: &Rank) -> Room {
+        let spot = self.ranks.binary_search(rank).expect("a worker stands at its rank");
+        self.ranks.remove(spot);
+        self.rooms.remove(spot)
+    }
+
+    fn split(&mut self) -> Chunk {
+        let (ranks, rooms) = (self.ranks.split_off(CHUNK_MAX / 2), self.rooms.split_off(CHUNK_MAX / 2));
+        let mut rest = Chunk { ranks, rooms, most: Room::default() };
+        self.measure();
+        rest.measure();
+        rest
+    }
+
+    /// One of its places has less room than before. Only if nobody had more may that be less for all.
+    fn shrink(&mut self, from: &Room, to: &Room) {
+        let was_most = |from: u32, to: u32, most: u32| to < from && from == most;
+        if was_most(from.cpu_milli, to.cpu_milli, self.most.cpu_milli)
+            || was_most(from.ram_mb, to.ram_mb, self.most.ram_mb)
+            || was_most(from.heads, to.heads, self.most.heads)
+        {
+            self.measure();
+        }
+    }
+
     fn measure(&mut self) {
         self.most = Room::default();
-        for place in &self.places {
-            self.most.grow(&place.room);
-        }
+        self.rooms.iter().for_each(|room| self.most.grow(room));
     }
 }
 
@@ -143,7 +207,7 @@ mod tests {
             }
             let need = Room { cpu_milli: (mix(n ^ 7) % 9) as u32 * 1000, ram_mb: 10, heads: 1 };
             let scanned = all.iter().filter(|place| place.room.has(&need)).map(|place| place.rank).min();
-            assert_eq!(ranking.first(&need, |_| true), scanned);
+            assert_eq!(ranking.first(&need, |_| false, |_| true), scanned);
         }
         assert_eq!(ranking.places().count(), all.len());
         assert!(ranking.chunks.len() > 4, "it was cut");
@@ -154,7 +218,7 @@ mod tests {
         let mut ranking = Ranking::default();
         (0..300).for_each(|n| ranking.insert(place(n, n as u128, 1000)));
         let need = Room { cpu_milli: 500, ram_mb: 0, heads: 1 };
-        let found = ranking.first(&need, |rank| rank.score >= 200).expect("there is one");
+        let found = ranking.first(&need, |_| false, |rank| rank.score >= 200).expect("there is one");
         assert_eq!(found.score, 200);
     }
 }

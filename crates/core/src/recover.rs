@@ -128,6 +128,7 @@ impl Core {
         let stored = Some((task.phase(), task.attempt));
         self.tasks.insert(id, Box::new(Entry::new(task, stored)));
         self.take_slot(id, ix, lease);
+        self.agent_restands(self.flows[ix].agent, |_| {});
         if lease.stop.is_some() {
             let gates = self.entry(id).gates.clone();
             gates.iter().for_each(|&gate| self.gates[gate].n_stopping += 1);
@@ -163,6 +164,7 @@ impl Core {
 
     fn flush_tasks(&mut self, writes: &mut WriteSet) {
         writes.inserts.append(&mut self.tick.rejections);
+        writes.updates.reserve(self.tick.touched.len());
         for id in &self.tick.touched {
             let Some(entry) = self.tasks.get_mut(id).filter(|entry| entry.dirty) else { continue };
             entry.dirty = false;
@@ -270,7 +272,9 @@ impl Core {
     /// After the commit: forgets the rows that are neither at a flow's head nor held.
     pub fn end_tick(&mut self) {
         for id in std::mem::take(&mut self.tick.touched) {
-            if self.tasks.get(&id).is_none_or(|entry| entry.is_resident()) {
+            let Some(entry) = self.tasks.get_mut(&id) else { continue };
+            entry.touched = false;
+            if entry.is_resident() {
                 continue;
             }
             let entry = self.tasks.remove(&id).expect("it was just looked at");

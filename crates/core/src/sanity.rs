@@ -75,7 +75,7 @@ impl Core {
         let mut n_stopping: BTreeMap<GateIx, u32> = BTreeMap::new();
         for worker in self.fleet.workers.values() {
             let mut reserved = crate::flow::Resources::default();
-            for &id in &worker.held {
+            for id in worker.leases() {
                 let entry = self.entry(id);
                 let lease = *entry.task.state.lease().expect("what a worker holds has a lease");
                 assert_eq!(lease.worker, worker.spec.id, "{id:?} is held by the worker of its lease");
@@ -88,6 +88,7 @@ impl Core {
             }
             assert_eq!(reserved.cpu_milli, worker.reserved.cpu_milli, "cpu of {:?}", worker.spec.id);
             assert_eq!(reserved.ram_mb, worker.reserved.ram_mb, "ram of {:?}", worker.spec.id);
+            assert_eq!(worker.held.values().sum::<u32>(), worker.claimed_mb, "claims of {:?}", worker.spec.id);
         }
         for (ix, gate) in self.gates.iter() {
             let holders = holders.remove(&ix).unwrap_or_default();
@@ -253,7 +254,7 @@ impl Core {
                 continue;
             };
             let worker = &self.fleet.workers[&lease.worker];
-            assert!(worker.held.contains(id), "{id:?} is among its worker's leases");
+            assert!(worker.held.contains_key(id), "{id:?} is among its worker's leases");
             if worker.joined && lease.stop.is_none() {
                 assert!(entry.timer.is_some(), "{id:?} would never time out");
             }

@@ -7,6 +7,8 @@ use crate::now::WallMs;
 
 /// Beyond this many bytes (a few hundred steps) the trail takes nothing but the end.
 pub const TRAIL_BYTES_MAX: usize = 2048;
+/// A usual life (created, queued, assigned, started, ended) takes up to so many.
+const USUAL_BYTES: usize = 38;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
@@ -89,17 +91,15 @@ pub struct Step {
 
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Trail {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     last_ms: WallMs,
 }
 
 impl Trail {
     pub fn push(&mut self, step: Step) {
-        if self.bytes.len() >= TRAIL_BYTES_MAX && !step.kind.is_end() {
+        if self.as_bytes().len() >= TRAIL_BYTES_MAX && !step.kind.is_end() {
             return;
         }
-        // A usual life (created, queued, assigned, ended) fits into the first allocation.
-        self.bytes.reserve(if self.bytes.is_empty() { 32 } else { 0 });
         self.bytes.push(step.kind as u8);
         self.bytes.push(step.detail);
         put_varint(&mut self.bytes, u64::from(step.attempt));
@@ -108,18 +108,18 @@ impl Trail {
     }
 
     pub fn as_bytes(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.as_slice()
     }
 
     /// Reads what [`Trail::as_bytes`] gave; bytes that make no sense end the history there.
     pub fn from_bytes(bytes: &[u8]) -> Trail {
-        let mut trail = Trail { bytes: bytes.to_vec(), last_ms: 0 };
+        let mut trail = Trail { bytes: Bytes::of(bytes), last_ms: 0 };
         trail.last_ms = trail.steps().last().map_or(0, |step| step.at_ms);
         trail
     }
 
     pub fn steps(&self) -> impl Iterator<Item = Step> + '_ {
-        let mut rest = &self.bytes[..];
+        let mut rest = self.as_bytes();
         let mut at_ms = 0;
         std::iter::from_fn(move || {
             let (&[kind, detail], tail) = rest.split_first_chunk::<2>()?;
@@ -132,12 +132,71 @@ impl Trail {
     }
 }
 
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
+/// Those of a usual life stand in the task itself: it is copied at every tick that touches it, and each copy would
+/// otherwise be a piece of memory of its own.
+#[derive(Clone, Debug)]
+enum Bytes {
+    Few { n: u8, bytes: [u8; USUAL_BYTES] },
+    Many(Vec<u8>),
+}
+
+impl Bytes {
+    fn of(slice: &[u8]) -> Bytes {
+        let mut bytes = [0; USUAL_BYTES];
+        match bytes.get_mut(..slice.len()) {
+            Some(few) => {
+                few.copy_from_slice(slice);
+                Bytes::Few { n: slice.len() as u8, bytes }
+            }
+            None => Bytes::Many(slice.to_vec()),
+        }
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Bytes::Few { n, bytes } => &bytes[..usize::from(*n)],
+            Bytes::Many(bytes) => bytes,
+        }
+    }
+
+    fn push(&mut self, byte: u8) {
+        match self {
+            Bytes::Few { n, bytes } if usize::from(*n) < USUAL_BYTES => {
+                bytes[usize::from(*n)] = byte;
+                *n += 1;
+            }
+            Bytes::Few { bytes, .. } => *self = Bytes::Many([&bytes[..], &[byte]].concat()),
+            Bytes::Many(bytes) => bytes.push(byte),
+        }
+    }
+}
+
+impl Extend<u8> for Bytes {
+    fn extend<I: IntoIterator<Item = u8>>(&mut self, bytes: I) {
+        bytes.into_iter().for_each(|byte| self.push(byte));
+    }
+}
+
+impl Default for Bytes {
+    fn default() -> Bytes {
+        Bytes::Few { n: 0, bytes: [0; USUAL_BYTES] }
+    }
+}
+
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Bytes) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for Bytes {}
+
+pub(crate) fn put_varint(out: &mut impl Extend<u8>, mut n: u64) {
     while n >= 0x80 {
-        out.push(n as u8 | 0x80);
+        out.extend([n as u8 | 0x80]);
         n >>= 7;
     }
-    out.push(n as u8);
+    out.extend([n as u8]);
 }
 
 pub(crate) fn take_varint(rest: &mut &[u8]) -> Option<u64> {
@@ -169,6 +228,18 @@ mod tests {
         let read = Trail::from_bytes(trail.as_bytes());
         assert_eq!(read, trail);
         assert_eq!(read.steps().collect::<Vec<_>>(), steps);
+    }
+
+    #[test]
+    fn a_long_history_is_kept_as_a_short_one_is() {
+        let step = |n: u64| Step { kind: StepKind::Retrying, detail: 1, attempt: n as u32, at_ms: 1_000 * n };
+        let mut trail = Trail::default();
+        for n in 0..100 {
+            trail.push(step(n));
+            assert_eq!(Trail::from_bytes(trail.as_bytes()), trail);
+            assert!(trail.steps().eq((0..=n).map(step)), "after {n} steps");
+        }
+        assert!(trail.as_bytes().len() > USUAL_BYTES);
     }
 
     #[test]

@@ -25,10 +25,7 @@ impl Core {
         }
         self.fire_schedules(now);
         for _ in 0..TIMERS_PER_WAKE {
-            let Some((at_ms, timer)) = self.timers.first().filter(|(at_ms, _)| *at_ms <= now.steady_ms) else {
-                return;
-            };
-            self.timers.remove(at_ms, timer);
+            let Some(timer) = self.timers.ring(now.steady_ms) else { return };
             self.ring(now, timer, out);
         }
     }

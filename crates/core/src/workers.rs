@@ -53,7 +53,8 @@ impl Core {
                 let row = WorkerRow { spec, session, draining: false, registered_at: now.wall_ms, about };
                 let mut worker = Worker::of_row(row, now.steady_ms);
                 if let Some(known) = known {
-                    (worker.held, worker.reserved, worker.watch_ms) = (known.held, known.reserved, known.watch_ms);
+                    worker.watch_ms = known.watch_ms;
+                    worker.inherit(known);
                 }
                 self.fleet.insert(worker);
                 self.watch_absent(now, id);
@@ -121,13 +122,12 @@ impl Core {
         self.free_worker(id);
         if let Some(old) = self.fleet.remove(id) {
             self.unwatch(id, old.watch_ms);
-            worker.held = old.held;
-            worker.reserved = old.reserved;
             worker.draining = old.draining;
-            worker.registered = old.registered;
+            worker.registered = old.registered.clone();
+            worker.inherit(old);
         }
         worker.seen_at = Some(now.wall_ms);
-        let leases: Vec<TaskId> = worker.held.iter().copied().collect();
+        let leases: Vec<TaskId> = worker.leases().collect();
         let presented: BTreeSet<(TaskId, u32)> = held.iter().map(|held| (held.task, held.attempt)).collect();
         self.fleet.insert(worker);
         self.watch_worker(id);
@@ -154,7 +154,7 @@ impl Core {
 
     /// The server stops, and with it everything that this worker does not keep.
     pub(crate) fn stop_with_server(&mut self, now: Now, id: WorkerId, out: &mut Vec<Command>) {
-        let held = self.fleet.workers[&id].held.iter().copied();
+        let held = self.fleet.workers[&id].leases();
         let ending: Vec<TaskId> = held.filter(|task| !self.is_kept(&self.entry(*task).task)).collect();
         ending.into_iter().for_each(|task| self.ask_stop(now, task, Stop::Shutdown, out));
     }
@@ -269,7 +269,7 @@ impl Core {
     }
 
     fn lose_leases(&mut self, now: Now, id: WorkerId, reason: &str, out: &mut Vec<Command>) -> usize {
-        let leases: Vec<TaskId> = self.fleet.workers[&id].held.iter().copied().collect();
+        let leases: Vec<TaskId> = self.fleet.workers[&id].leases().collect();
         for &task in &leases {
             let attempt = self.entry(task).task.attempt;
             out.push(Command::Revoke { worker: id, task, attempt });
@@ -395,7 +395,7 @@ impl Core {
             draining: worker.draining,
             reserved: worker.reserved.clone(),
             free,
-            held: worker.held.iter().copied().collect(),
+            held: worker.leases().collect(),
             vitals: worker.vitals.clone(),
             seen_at: worker.seen_at,
             cooling_until: (cooling_ms > 0).then(|| now.wall_ms.saturating_add(cooling_ms)),
