@@ -73,6 +73,9 @@ fn soak_steps() -> Vec<Step> {
             "cargo test --release -p runyard --test schedule_kill",
         )
         .env("RUNYARD_KILLS", "300"),
+        // Both ends of each connection are in one process, and often it may have no more than 20 000 files open.
+        Step::tests("9 900 workers that wait", "cargo test --release -p runyard-server --test worker_polls")
+            .env("RUNYARD_POLLS", "9900"),
         Step::check(
             "10 000 clients that wait, ten times too many submits, 100 000 schedules",
             "cargo run --release -p runyard -- bench --only edge,schedules --strict",

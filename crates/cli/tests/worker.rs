@@ -14,5 +14,7 @@ mod absence;
 mod fleet;
 #[path = "worker/python.rs"]
 mod python;
+#[path = "worker/tls.rs"]
+mod tls;
 #[path = "worker/travel.rs"]
 mod travel;

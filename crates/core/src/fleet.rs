@@ -360,9 +360,10 @@ impl Worker {
         }
     }
 
-    /// Takes over what a worker of this id held before.
+    /// Takes over what a worker of this id held before. A fault is not undone by coming again.
     pub fn inherit(&mut self, old: Worker) {
         (self.held, self.reserved) = (old.held, old.reserved);
+        self.cooling_until_ms = old.cooling_until_ms;
         self.forget_claims();
     }
 

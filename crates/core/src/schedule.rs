@@ -463,6 +463,7 @@ mod tests {
         schedule(Timing::Every { every_ms, anchor: 0 }, next_for)
     }
 
+    /// goclaw 42
     #[test]
     fn the_anchor_decides_when_the_next_is() {
         for (anchor, every_ms, now, next) in [

@@ -16,6 +16,13 @@ pub struct TurnedAway {
     pub items: Vec<(NewTask, Refusal)>,
 }
 
+impl TurnedAway {
+    /// To be counted, and not recorded.
+    pub fn without_items(&self) -> TurnedAway {
+        TurnedAway { agent: self.agent.clone(), lane: self.lane.clone(), n: self.n, items: Vec::new() }
+    }
+}
+
 impl Core {
     /// Unstarted tasks, of one agent or of all: what the limits on the queue are about.
     pub fn n_unstarted(&self, agent: Option<&Name>) -> u64 {

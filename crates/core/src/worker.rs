@@ -78,7 +78,8 @@ pub struct Sync {
     /// It says goodbye: what it still holds has the usual time to be presented again.
     pub leaves: bool,
     pub held: Vec<Held>,
-    pub vitals: Vitals,
+    /// `None` of one that a later one has overtaken on its way: only its reports count, and it is no sign of life.
+    pub vitals: Option<Vitals>,
     pub reports: Vec<(Held, Report)>,
 }
 

@@ -106,7 +106,9 @@ impl Core {
             }
         }
         // How many more it wants is said beside what it holds now, not beside what it has just ended.
-        self.on_worker_seen(now, id, sync.vitals);
+        if let Some(vitals) = sync.vitals {
+            self.on_worker_seen(now, id, vitals);
+        }
         if sync.leaves {
             self.becomes_absent(now, id, "said goodbye");
         }

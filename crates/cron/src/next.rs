@@ -139,6 +139,7 @@ mod tests {
         );
     }
 
+    /// goclaw 44
     #[test]
     fn a_skipped_time_of_day_fires_when_the_clock_goes_on_and_only_once() {
         // Berlin goes from 02:00 to 03:00 at 01:00Z on 29 March 2026.
@@ -148,6 +149,7 @@ mod tests {
         assert_eq!(berlin("0 2,3 * * *", 2), ["2026-03-29T01:00:00Z", "2026-03-30T00:00:00Z"]);
     }
 
+    /// goclaw 44
     #[test]
     fn a_repeated_time_of_day_fires_in_the_first_pass() {
         // Berlin goes back from 03:00 to 02:00 at 01:00Z on 25 October 2026.

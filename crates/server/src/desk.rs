@@ -63,6 +63,11 @@ impl Desk {
         self.lock().of.entry(worker).or_default().turn.clone()
     }
 
+    /// Is this the latest of its session that has come?
+    pub fn is_latest(&self, worker: WorkerId, session: u64, seq: Option<u64>) -> bool {
+        self.lock().of.entry(worker).or_default().is_latest(session, seq)
+    }
+
     /// Has it presented what it holds, as far as is known here?
     pub fn is_joined(&self, worker: WorkerId) -> bool {
         self.lock().of.get(&worker).is_some_and(|tray| tray.joined)
@@ -102,6 +107,16 @@ impl Desk {
         forget(holders, worker, ended.filter(|task| !tray.leases.contains_key(task)));
         drop(trays);
         self.tell(worker, stopped);
+    }
+
+    /// What a worker said before its latest words, and the scheduler has taken.
+    pub fn settle_late(&self, worker: WorkerId, said: &Said) {
+        let mut trays = self.lock();
+        let Trays { of, holders } = &mut *trays;
+        let Some(tray) = of.get_mut(&worker) else { return };
+        tray.settle_late(said);
+        let ended = said.done.iter().map(|held| held.task);
+        forget(holders, worker, ended.filter(|task| !tray.leases.contains_key(task)));
     }
 
     /// What there is for this worker, or a place to wait for it.

@@ -170,7 +170,7 @@ impl Handle {
 
     /// Said by the scheduler: a tick failed.
     pub(crate) fn set_recovering(&self) {
-        self.lock().room.forget();
+        self.lock().room.tick_failed();
         self.stand(|standing| standing.serves = false);
     }
 

@@ -28,6 +28,8 @@ pub(crate) struct Room {
     /// Agents that were at their limit, until they are well below it.
     watched: DetMap<Name, Fill>,
     turned_away: BTreeMap<(Name, Name), TurnedAway>,
+    /// What the tick that runs was told of: numbers only, to be told again if it comes to nothing.
+    in_tick: Vec<TurnedAway>,
     n_records: usize,
 }
 
@@ -67,6 +69,7 @@ impl Fill {
 impl Room {
     /// After each tick. `refused` are the agents that it refused something for their own limit.
     pub fn publish(&mut self, core: &Core, refused: impl IntoIterator<Item = Name>) {
+        self.in_tick.clear();
         if core.admission() != Admit::Open {
             return self.forget();
         }
@@ -89,6 +92,15 @@ impl Room {
     pub fn forget(&mut self) {
         self.all = None;
         self.watched.clear();
+    }
+
+    /// The tick has come to nothing. What was refused at the door stays refused, and is counted with the next one.
+    pub fn tick_failed(&mut self) {
+        for TurnedAway { agent, lane, n, items } in std::mem::take(&mut self.in_tick) {
+            let kept = self.turned_away.entry((agent.clone(), lane.clone()));
+            kept.or_insert_with(|| TurnedAway { agent, lane, n: 0, items }).n += n;
+        }
+        self.forget();
     }
 
     /// Refuses the submission if there was no room for it, and keeps what is to be told of that.
@@ -136,7 +148,9 @@ impl Room {
             return None;
         }
         self.n_records = 0;
-        Some(std::mem::take(&mut self.turned_away).into_values().collect())
+        let turned_away: Vec<TurnedAway> = std::mem::take(&mut self.turned_away).into_values().collect();
+        self.in_tick.extend(turned_away.iter().map(TurnedAway::without_items));
+        Some(turned_away)
     }
 
     pub fn has_turned_away(&self) -> bool {
@@ -268,6 +282,21 @@ mod tests {
         assert_eq!(scene.refused_at_once(submit(1)), Some((None, 2, 2)));
         assert_eq!(scene.refused_at_once(submit_of("b", 3)), Some((None, 2, 2)));
         assert_eq!(scene.tick(), 2, "both are told, and counted once");
+        assert_eq!(scene.tick(), 0);
+    }
+
+    #[test]
+    fn what_a_failed_tick_was_told_is_counted_by_the_next_one_and_only_once() {
+        let mut scene = Scene::new(1, 100);
+        assert!(scene.refused_at_once(submit(1)).is_none());
+        scene.tick();
+        (0..2).for_each(|_| assert!(scene.refused_at_once(submit(1)).is_some()));
+        let mut events = Vec::new();
+        scene.handle.drain(2048, Duration::ZERO, &mut events);
+        assert_eq!(events.iter().map(n_turned_away).sum::<u64>(), 2);
+        scene.handle.set_recovering();
+        assert_eq!(scene.tick(), 2);
+        scene.handle.set_recovering();
         assert_eq!(scene.tick(), 0);
     }
 

@@ -178,7 +178,12 @@ impl Server {
         let webhooks = webhooks(&*reader, &data_dir, &handle, key.clone())?;
         let vault = vault(&live, &*reader, &data_dir, key)?;
         let desk = Arc::new(Desk::new(handle.clone()));
-        let runs = Runs { supervisor: options.supervisor.clone(), secrets: vault.clone(), desk: desk.clone() };
+        let runs = Runs {
+            supervisor: options.supervisor.clone(),
+            secrets: vault.clone(),
+            desk: desk.clone(),
+            roster: roster.clone(),
+        };
         // Before there is anybody who commits: the first of it is logged too.
         logging::spawn_task_log(handle.feed().commits());
         let commits = handle.feed().commits();
@@ -342,6 +347,7 @@ struct Runs {
     supervisor: Option<PathBuf>,
     secrets: Arc<Vault>,
     desk: Arc<Desk>,
+    roster: Arc<Roster>,
 }
 
 async fn spawn_scheduler(
@@ -370,7 +376,7 @@ async fn spawn_scheduler(
         secrets: Some(runs.secrets),
         capacity: capacity(&config.worker),
         heartbeat: Box::new(move || Duration::from_millis(heartbeat_from.current().config.workers.heartbeat_ms)),
-        vitals: vitals_of_machine(data_dir),
+        vitals: vitals_of_machine(data_dir, runs.roster),
         desk: runs.desk,
         observer: Box::new(observers),
     };
@@ -407,15 +413,17 @@ fn write_server_file(data_dir: &Path, url: &str) -> io::Result<()> {
     std::fs::rename(fresh, path)
 }
 
-/// How this machine is doing, for the embedded worker's heartbeat.
-fn vitals_of_machine(data_dir: &Path) -> Box<dyn FnMut() -> Vitals + Send> {
+/// How this machine is doing, for the embedded worker's heartbeat and for whoever looks at it.
+fn vitals_of_machine(data_dir: &Path, roster: Arc<Roster>) -> Box<dyn FnMut() -> Vitals + Send> {
     let mut machine = Machine::new(data_dir);
     Box::new(move || {
         let sample = machine.look();
-        Vitals {
+        let vitals = Vitals {
             cpu_usage_milli: sample.cpu_usage.map(|percent| (percent * 1000.0) as u32),
             ram_free_mb: sample.ram_free_mb,
             ..Vitals::default()
-        }
+        };
+        roster.note_here(sample.into());
+        vitals
     })
 }

@@ -68,6 +68,8 @@ pub fn new_session() -> Result<u64, KeyError> {
 #[derive(Default)]
 pub struct Roster {
     known: RwLock<Known>,
+    /// Of this machine: the embedded worker has no card.
+    here: RwLock<MachineMetrics>,
 }
 
 #[derive(Default)]
@@ -129,6 +131,15 @@ impl Roster {
 
     pub fn metrics(&self, worker: WorkerId) -> MachineMetrics {
         self.read().cards.get(&worker).map(|card| card.metrics.clone()).unwrap_or_default()
+    }
+
+    /// What the embedded worker's machine said last.
+    pub fn metrics_here(&self) -> MachineMetrics {
+        self.here.read().expect("no thread panics while it holds the roster").clone()
+    }
+
+    pub fn note_here(&self, metrics: MachineMetrics) {
+        *self.here.write().expect("no thread panics while it holds the roster") = metrics;
     }
 
     pub fn note(&self, worker: WorkerId, metrics: MachineMetrics) {

@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::hand::{Hand, job, lease, offer, with};
 use common::{PATIENCE, Yard};
 use futures_util::StreamExt;
 use proptest::prelude::*;
@@ -60,16 +61,52 @@ async fn a_request_with_some_bytes_changed_is_answered() {
          Connection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
+    stays_well(&yard, mangled(&whole)).await;
+}
+
+/// With a few bytes replaced or added, in as many ways as there are cases.
+fn mangled(whole: &str) -> Vec<Vec<u8>> {
     let change = (any::<prop::sample::Index>(), any::<u8>(), any::<bool>());
-    let requests = samples(prop::collection::vec(change, 1..6)).into_iter().map(|changes| {
-        let mut bytes = whole.clone().into_bytes();
+    let mangle = |changes: Vec<(prop::sample::Index, u8, bool)>| {
+        let mut bytes = whole.as_bytes().to_vec();
         for (at, byte, replace) in changes {
             let at = at.index(bytes.len());
             if replace { bytes[at] = byte } else { bytes.insert(at, byte) }
         }
         bytes
+    };
+    samples(prop::collection::vec(change, 1..6)).into_iter().map(mangle).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sync_with_some_bytes_changed_is_answered_and_takes_nothing_from_its_worker() {
+    let yard = Yard::with(json!({"server": {"limits": {"headMs": 500, "bodyMs": 500}}})).await;
+    let mut hand = Hand::join(&yard, offer("w")).await;
+    let task = yard.submit(job()).await;
+    let start = hand.take().await;
+    let (held, other) = (lease(&start), json!({"task": hand.id, "attempt": 1, "token": "7"}));
+    let outcome = json!({"state": "failed", "class": "task", "message": "m", "exit": {"exitCode": 1, "wallMs": 5}});
+    let body = json!({
+        "session": hand.session, "seq": 9, "waitMs": 0, "want": 3, "metrics": {"cpuUsage": 12.5, "load1": 0.5},
+        "held": [held], "started": [held], "alive": [other], "done": [with(other.clone(), json!({"outcome": outcome}))],
+        "progress": [with(held.clone(), json!({"fraction": 0.5, "message": "m"}))],
+        "logs": [with(held.clone(), json!({"offset": 0, "data": "MjAyNi0xMS0xNVQyMTowMDowMC4xMjNaIE8gaGkK"}))],
+        "inputs": [with(other, json!({"message": hand.id}))],
+    });
+    // What is changed is the body: it says how it goes on, and its length does not tell.
+    let bodies = mangled(&body.to_string()).into_iter();
+    let head = format!("POST /v1/workers/{}/sync HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n", hand.id);
+    let requests = bodies.map(|body| {
+        let head = format!(
+            "{head}Authorization: Bearer {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+            hand.key,
+            body.len()
+        );
+        [head.into_bytes(), body].concat()
     });
     stays_well(&yard, requests.collect()).await;
+    assert_eq!(hand.end(&start, json!({"state": "completed"})).await["refused"], json!([]));
+    assert_eq!(yard.ended(&task["id"]).await["state"], "completed");
 }
 
 #[tokio::test(flavor = "multi_thread")]

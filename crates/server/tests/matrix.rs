@@ -337,6 +337,13 @@ async fn a_bound_key_depends_on_no_task_of_others() {
     assert_eq!(submit("/v1/tasks", task(json!([own]))).await.status, 201);
     let unknown = submit("/v1/tasks", task(json!(["00000000-0000-7000-8000-000000000001"]))).await;
     assert_eq!(unknown.status, 201, "one that nobody knows is waited for: {unknown:?}");
+    // Somebody who may has made one that waits for both. Its copy is the bound key's own submit.
+    let made = stage.yard.submit(task(json!([own, stage.task]))).await;
+    let path = |act: &str| format!("/v1/tasks/{}/{act}", made["id"].as_str().unwrap());
+    stage.yard.post(&path("cancel"), json!({})).await;
+    let reply = submit(&path("retry"), json!({})).await;
+    assert_eq!((reply.status, &reply.problem()["task"]), (403, &json!(stage.task)), "{reply:?}");
+    assert_eq!(stage.yard.post(&path("retry"), json!({})).await.status, 201);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -45,6 +45,7 @@ async fn a_used_up_schedule_says_that_it_needs_more_runs_and_statistics_count_sc
     assert_eq!(yard.get("/v1/stats").await.json()["schedules"]["enabled"], 2);
 }
 
+/// goclaw 39, 63 and 69
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_wrong_is_named_and_nothing_is_stored() {
     let yard = Yard::new().await;
@@ -269,6 +270,7 @@ async fn a_preview_stores_nothing() {
 }
 
 /// Goclaw 50, and the rest of what can be done to one.
+/// goclaw 50
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_schedule_is_not_found() {
     let yard = Yard::new().await;
@@ -291,6 +293,7 @@ async fn an_unknown_schedule_is_not_found() {
 }
 
 /// Goclaw 61: bound keys see and touch their agents' schedules only.
+/// goclaw 61
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bound_key_has_the_schedules_of_its_agents() {
     let yard = Yard::new().await;
@@ -323,6 +326,7 @@ async fn a_bound_key_has_the_schedules_of_its_agents() {
 }
 
 /// Goclaw 64, in our terms: who may not run programs may stop a schedule that does, but not start, enable or change it.
+/// goclaw 64: who may not run it may stop it, and nothing else
 #[tokio::test(flavor = "multi_thread")]
 async fn without_exec_a_schedule_of_programs_can_only_be_stopped() {
     let yard = Yard::new().await;

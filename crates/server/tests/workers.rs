@@ -233,6 +233,84 @@ async fn the_servers_own_worker_is_shown_and_drained_like_any_other() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_servers_own_worker_shows_how_its_machine_is() {
+    let yard = Yard::with(json!({"workers": {"heartbeatMs": 100}})).await;
+    let metrics = async || yard.get("/v1/workers").await.json()["items"][0]["metrics"].clone();
+    until(async || metrics().await["cpuUsage"].is_number()).await;
+    let metrics = metrics().await;
+    for figure in ["ramFreeMb", "load1", "diskFreeMb", "diskTotalMb"] {
+        assert!(metrics[figure].is_number(), "{figure} in {metrics}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sync_that_was_overtaken_takes_no_lease_from_its_worker() {
+    let yard = Yard::new().await;
+    let [first, second] = [yard.submit(job()).await, yard.submit(job()).await];
+    let mut hand = Hand::join(&yard, offer("w")).await;
+    let early = json!({"seq": 1, "held": []});
+    assert_eq!(hand.sync(early.clone()).await["start"].as_array().unwrap().len(), 2);
+    let starts = hand.sync(json!({"seq": 2})).await["start"].clone();
+    hand.held = starts.as_array().unwrap().iter().map(lease).collect();
+    hand.sync(json!({"seq": 3, "started": hand.held})).await;
+    // As after a restart of the scheduler, what it presents next is what it has.
+    hand.sync(json!({"seq": 4, "leaving": true})).await;
+    let reply = hand.say(early.clone()).await;
+    assert_eq!(reply.problem()["code"], "recovering", "{reply:?}");
+    hand.sync(json!({"seq": 5})).await;
+    let completed = done(&starts[0], json!({"state": "completed"}));
+    let late = hand.sync(with(early, json!({"seq": 3, "done": [completed], "unhealthy": "as it was then"}))).await;
+    assert_eq!((&late["start"], &late["refused"]), (&json!([]), &json!([])), "its reports are taken");
+    assert_eq!(yard.ended(&starts[0]["task"]).await["state"], "completed");
+    assert_eq!(hand.view(&yard).await["status"], "busy");
+    let [first, second] = [first, second].map(|task| task["id"].clone());
+    for id in [first, second].iter().filter(|id| **id != starts[0]["task"]) {
+        let task = yard.get(&format!("/v1/tasks/{}", id.as_str().unwrap())).await.json();
+        assert_eq!((&task["state"], &task["attempts"]), (&json!("running"), &json!(1)), "{task}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rules_for_workers_follow_a_patch_of_the_configuration() {
+    let yard = Yard::new().await;
+    let patch = async |workers: serde_json::Value| {
+        let reply = yard.request("PATCH", "/v1/config").json(&json!({"workers": workers})).send().await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+    };
+    let mut hand = Hand::join(&yard, offer("w")).await;
+    assert_eq!(hand.sync(json!({})).await["heartbeatMs"], 10_000);
+    patch(json!({"heartbeatMs": 250, "cooldownMs": 3_600_000, "assignTimeoutMs": 100})).await;
+    assert_eq!(hand.sync(json!({})).await["heartbeatMs"], 250);
+    let task = yard.submit(job()).await;
+    let lazy = hand.fetch().await;
+    assert_eq!(lazy["attempt"], 1);
+    // It is handed out and not begun: taken back after 100 ms, and then given again.
+    until(async || !hand.sync(json!({})).await["stop"].as_array().unwrap().is_empty()).await;
+    patch(json!({"assignTimeoutMs": 60_000})).await;
+    hand.sync(json!({"done": [done(&lazy, json!({"state": "stopped"}))]})).await;
+    let start = hand.take().await;
+    assert_eq!((&start["task"], start["attempt"].as_u64() > Some(1)), (&task["id"], true));
+    let broken = json!({"state": "failed", "class": "task", "message": "it broke", "fault": "worker"});
+    hand.end(&start, broken).await;
+    let view = hand.view(&yard).await;
+    let wall = |text: &serde_json::Value| text.as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+    let cools_s = wall(&view["cooldownUntil"]).duration_since(wall(&view["lastSeenAt"])).as_secs();
+    assert!((3500..=3600).contains(&cools_s), "{view}");
+    patch(json!({"offlineAfterMs": 500})).await;
+    until(async || hand.view(&yard).await["status"] == "offline").await;
+    let light = Hand::join(&yard, with(offer("light"), json!({"cpus": 2, "ramMb": 65_536}))).await;
+    let heavy = Hand::join(&yard, with(offer("heavy"), json!({"cpus": 64, "ramMb": 2048}))).await;
+    patch(json!({"offlineAfterMs": 600_000, "weights": {"cpuUsage": 0, "reservedCpu": 0, "reservedRam": 1}})).await;
+    (light.sync(json!({})).await, heavy.sync(json!({})).await);
+    let sized = with(job(), json!({"resources": {"cpu": 1, "ramMb": 512}}));
+    for _ in 0..3 {
+        yard.submit(sized.clone()).await;
+    }
+    // By cores the third would go to the other one: half of this one's are reserved, and hardly any of its memory.
+    assert_eq!(light.view(&yard).await["reserved"]["cpu"], 2.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_a_removed_worker_had_goes_elsewhere() {
     let yard = Yard::new().await;
     let mut hand = Hand::join(&yard, offer("w")).await;

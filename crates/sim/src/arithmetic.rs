@@ -315,7 +315,7 @@ impl Oracle {
         if shape.place.require.iter().any(|label| !spec.labels.contains(label)) {
             return Some("lacks a label");
         }
-        if worker.cooling_until_ms > self.now.steady_ms {
+        if self.cooling.get(&spec.id).is_some_and(|until_ms| *until_ms > self.now.steady_ms) {
             return Some("is cooling");
         }
         if spec.parallel_max.is_some_and(|max| load.n_held >= max) {

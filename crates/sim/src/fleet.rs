@@ -71,7 +71,9 @@ impl Oracle {
             }
         }
         let n_held = self.leases_of(id, forecast).len() as u32;
-        self.hear_vitals(id, &sync.vitals, n_held);
+        if let Some(vitals) = &sync.vitals {
+            self.hear_vitals(id, vitals, n_held);
+        }
         if sync.leaves {
             self.workers.get_mut(&id).expect("it was just heard").joined = false;
         }
@@ -114,6 +116,7 @@ impl Oracle {
             self.end(task, End::Gone, forecast);
         }
         self.workers.remove(&id);
+        self.cooling.remove(&id);
         Reply::Done
     }
 

@@ -354,8 +354,16 @@ impl Oracle {
 
     fn cool(&mut self, worker: WorkerId) {
         let until_ms = self.now.steady_ms + self.config.worker_cooldown_ms;
-        if let Some(shadow) = self.workers.get_mut(&worker).filter(|worker| !worker.spec.embedded) {
-            shadow.cooling_until_ms = until_ms;
+        if self.workers.get(&worker).is_some_and(|worker| !worker.spec.embedded) {
+            self.cooling.insert(worker, until_ms);
+        }
+    }
+
+    /// One that never registered is forgotten when it is gone, and its faults with it.
+    fn worker_gone(&mut self, worker: WorkerId) {
+        self.workers.remove(&worker);
+        if !self.registered.contains_key(&worker) {
+            self.cooling.remove(&worker);
         }
     }
 
@@ -385,7 +393,7 @@ impl Oracle {
         for (task, _) in self.leases_of(worker, forecast) {
             self.end(task, End::Gone, forecast);
         }
-        self.workers.remove(&worker);
+        self.worker_gone(worker);
     }
 
     /// Workers whose silence has lasted too long. A timeout of the task itself may have come first.
@@ -408,7 +416,7 @@ impl Oracle {
                 foreseen.task.state = State::Queued { since_ms: self.now.steady_ms };
                 foreseen.fates = fates;
             }
-            self.workers.remove(&worker);
+            self.worker_gone(worker);
         }
     }
 

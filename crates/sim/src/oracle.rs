@@ -59,6 +59,8 @@ pub struct Oracle {
     /// Nothing was left to do before this tick.
     pub is_rested: bool,
     pub workers: BTreeMap<WorkerId, WorkerShadow>,
+    /// Until when each cools after a fault, be it there or not.
+    pub cooling: BTreeMap<WorkerId, u64>,
     /// Those on other machines, as they should be stored, and as they are.
     pub registered: BTreeMap<WorkerId, WorkerRow>,
     pub registered_stored: BTreeMap<WorkerId, WorkerRow>,
@@ -99,7 +101,6 @@ pub struct WorkerShadow {
     pub spec: WorkerSpec,
     pub joined: bool,
     pub seen_ms: u64,
-    pub cooling_until_ms: u64,
     /// What its machine said last, and how often it has spoken since it came.
     pub cpu_usage_milli: Option<u32>,
     pub ram_free_mb: Option<u32>,
@@ -117,7 +118,6 @@ impl WorkerShadow {
             spec,
             joined,
             seen_ms,
-            cooling_until_ms: 0,
             cpu_usage_milli: None,
             ram_free_mb: None,
             n_samples: 0,
@@ -175,6 +175,7 @@ impl Oracle {
             stopped: BTreeSet::new(),
             is_rested: false,
             workers: BTreeMap::new(),
+            cooling: BTreeMap::new(),
             registered: BTreeMap::new(),
             registered_stored: BTreeMap::new(),
             n_samples: 0,
@@ -206,6 +207,7 @@ impl Oracle {
         self.advance(now);
         self.workers.clear();
         self.registered = self.registered_stored.clone();
+        self.cooling.clear();
         self.heard_ms.clear();
         // The count of starts begins anew with the core.
         self.n_starts_since_aged = u64::from(u32::MAX);

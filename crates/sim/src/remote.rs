@@ -54,7 +54,7 @@ impl World {
         let worker = &self.workers[at];
         let call = Call { worker: at, session: worker.session, ends };
         let (id, session, held) = (worker.id(), worker.session, worker.held());
-        let vitals = vitals(&mut self.rng, &self.workers[at].spec);
+        let vitals = Some(vitals(&mut self.rng, &self.workers[at].spec));
         let sync = Sync { session, joins, leaves, held, vitals, reports };
         self.calls.insert(ticket, call);
         self.inbox.push(Event::Worker { ticket, worker: id, act: WorkerAct::Sync(Box::new(sync)) });

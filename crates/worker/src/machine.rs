@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 pub use gpu::Gpu;
 use gpu::GpuWatch;
 use proc::{CpuTimes, cpu_times, load1, meminfo_mb, usage_percent};
+use runyard_wire::{GpuMetrics, MachineMetrics};
 
 /// One look at the machine.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -23,6 +24,20 @@ pub struct Sample {
     pub disk_free_mb: Option<u64>,
     pub disk_total_mb: Option<u64>,
     pub gpus: Vec<Gpu>,
+}
+
+impl From<Sample> for MachineMetrics {
+    fn from(sample: Sample) -> MachineMetrics {
+        let gpu = |gpu: Gpu| GpuMetrics { name: gpu.name, usage: gpu.usage, memory_free_mb: gpu.memory_free_mb };
+        MachineMetrics {
+            cpu_usage: sample.cpu_usage,
+            ram_free_mb: sample.ram_free_mb,
+            load1: sample.load1,
+            disk_free_mb: sample.disk_free_mb,
+            disk_total_mb: sample.disk_total_mb,
+            gpus: sample.gpus.into_iter().map(gpu).collect(),
+        }
+    }
 }
 
 pub struct Machine {

@@ -20,6 +20,9 @@ pub struct Tray {
     /// What this worker holds, as the scheduler believes.
     pub leases: BTreeMap<TaskId, Lease>,
     pub turn: Arc<Turn<()>>,
+    /// The latest sync that was heard, by its session and its number there. Outlives what is believed of the worker: who
+    /// presents itself again does so with its latest words.
+    heard: Option<(u64, u64)>,
     /// The sync that waits.
     pub poll: Option<oneshot::Sender<()>>,
     starts: BTreeMap<TaskId, StartMail>,
@@ -76,6 +79,16 @@ pub struct Said {
 impl Tray {
     pub fn holds(&self, held: Held) -> bool {
         self.leases.get(&held.task).is_some_and(|lease| lease.held == held)
+    }
+
+    /// Is this the latest of its session that has come? One without a number counts as such.
+    pub fn is_latest(&mut self, session: u64, seq: Option<u64>) -> bool {
+        let Some(seq) = seq else { return true };
+        let is_overtaken = self.heard.is_some_and(|heard| heard.0 == session && seq <= heard.1);
+        if !is_overtaken {
+            self.heard = Some((session, seq));
+        }
+        !is_overtaken
     }
 
     pub fn start(&mut self, start: Start) {
@@ -146,7 +159,7 @@ impl Tray {
 
     /// Nothing lies ready, and nothing is believed. Whoever waits is answered.
     pub fn reset(&mut self) {
-        *self = Tray { turn: self.turn.clone(), ..Tray::default() };
+        *self = Tray { turn: self.turn.clone(), heard: self.heard, ..Tray::default() };
     }
 
     /// Drops what the worker has shown to know. Gives leases that are stopped though it did not say so: it was told to
@@ -171,6 +184,12 @@ impl Tray {
         let dead = said.held.iter().filter(|held| !done.contains(&is(held)) && !lives(held));
         self.revokes.extend(dead.map(is));
         silent
+    }
+
+    /// Of words that were overtaken only what they report counts: what they do not name may have come to the worker since.
+    pub fn settle_late(&mut self, said: &Said) {
+        said.done.iter().for_each(|ended| self.end(*ended));
+        self.inputs.retain(|input| !said.inputs.contains(&input.message));
     }
 
     /// Everything that lies ready; `None` when nothing does.
@@ -339,6 +358,30 @@ mod tests {
         assert!(tray.mail().is_none());
         tray.settle(&Said { held: vec![lease(2, 1)], done: vec![lease(2, 1)], ..Said::default() });
         assert!(tray.mail().is_none(), "an end is not revoked");
+    }
+
+    #[test]
+    fn a_sync_that_was_overtaken_is_known_by_its_number_also_after_a_recovery() {
+        let mut tray = Tray::default();
+        assert!(tray.is_latest(7, Some(1)) && tray.is_latest(7, Some(3)));
+        assert!(!tray.is_latest(7, Some(2)) && !tray.is_latest(7, Some(3)), "the same again is no later one");
+        tray.reset();
+        assert!(!tray.is_latest(7, Some(2)));
+        assert!(tray.is_latest(7, None), "one that does not count is taken as it comes");
+        assert!(tray.is_latest(8, Some(1)), "another process counts for itself");
+    }
+
+    #[test]
+    fn what_overtaken_words_do_not_name_is_neither_known_nor_gone() {
+        let mut tray = Tray::default();
+        (1..=2).for_each(|task| tray.start(start(task, 1, 0)));
+        tray.mail();
+        tray.stop(lease(2, 1), Stop::Cancel);
+        tray.mail();
+        tray.settle_late(&Said { done: vec![lease(1, 1)], ..holding(&[lease(1, 1)]) });
+        assert!(!tray.holds(lease(1, 1)), "its end is an end");
+        assert!(tray.holds(lease(2, 1)), "it was started after they were written");
+        assert_eq!(tray.mail().expect("the stop").stops, [(lease(2, 1), Stop::Cancel)]);
     }
 
     #[test]

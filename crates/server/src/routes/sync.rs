@@ -58,14 +58,21 @@ pub async fn sync(
     let wait = word.wait(&app);
     let heartbeat_ms = app.config.current().config.workers.heartbeat_ms;
     let heard = app.clone();
-    let mut answer = to_its_end(async move {
+    let (mut answer, is_latest) = to_its_end(async move {
         let turn = heard.desk.turn(worker);
         let _alone = turn.lock().await;
         let mut answer = SyncAnswer { heartbeat_ms, ..SyncAnswer::default() };
-        hear(&heard, worker, word, &mut answer).await?;
-        Ok(answer)
+        let is_latest = heard.desk.is_latest(worker, word.session, word.seq);
+        match is_latest {
+            true => hear(&heard, worker, word, &mut answer).await?,
+            false => hear_late(&heard, worker, word, &mut answer).await?,
+        }
+        Ok((answer, is_latest))
     })
     .await?;
+    if !is_latest {
+        return Ok(Json(answer));
+    }
     // What it wants to know at once is not made to wait.
     let wait = if answer.refused.is_empty() && answer.logged.is_empty() { wait } else { Duration::ZERO };
     if let Some(mail) = mail_within(&app, worker, wait).await {
@@ -77,6 +84,7 @@ pub async fn sync(
 /// What a worker has said, in the scheduler's words.
 struct Word {
     session: u64,
+    seq: Option<u64>,
     leaves: bool,
     vitals: Vitals,
     metrics: Option<wire::MachineMetrics>,
@@ -122,6 +130,7 @@ impl Word {
         }
         Ok(Word {
             session: request.session.0,
+            seq: request.seq,
             leaves: request.leaving,
             vitals,
             metrics: request.metrics,
@@ -213,7 +222,6 @@ fn usage_of(usage: UsageView) -> Usage {
     }
 }
 
-/// Logs and progress first, so that whoever hears of an end finds all of its output; then everything else in one commit.
 async fn hear(app: &Arc<App>, worker: WorkerId, mut word: Word, answer: &mut SyncAnswer) -> Result<(), Error> {
     if let Some(metrics) = word.metrics.take() {
         app.roster.note(worker, metrics);
@@ -221,14 +229,7 @@ async fn hear(app: &Arc<App>, worker: WorkerId, mut word: Word, answer: &mut Syn
     if !app.desk.is_joined(worker) {
         present(app, worker, &word).await?;
     }
-    let logs = std::mem::take(&mut word.logs);
-    take_logs(app, worker, logs, answer).await?;
-    for (held, progress) in std::mem::take(&mut word.progress) {
-        if app.desk.holds(worker, held) {
-            app.note_progress(held.task, progress);
-        }
-    }
-    keep_exits(app, worker, std::mem::take(&mut word.exits)).await?;
+    take_output(app, worker, &mut word, answer).await?;
     let reports = std::mem::take(&mut word.reports);
     let refused = match ask(app, worker, word.sync(Joins::No, reports.clone())).await? {
         Ok(refused) => refused,
@@ -245,6 +246,31 @@ async fn hear(app: &Arc<App>, worker: WorkerId, mut word: Word, answer: &mut Syn
     }
     answer.refused = refused.into_iter().map(stale).collect();
     Ok(())
+}
+
+/// Words that later ones have overtaken on their way. What they report is true of the leases they name; what they do not
+/// name may have come to the worker since, so nothing is believed of that.
+async fn hear_late(app: &Arc<App>, worker: WorkerId, mut word: Word, answer: &mut SyncAnswer) -> Result<(), Error> {
+    take_output(app, worker, &mut word, answer).await?;
+    let reports = std::mem::take(&mut word.reports);
+    let sync = Sync { leaves: false, vitals: None, ..word.sync(Joins::No, reports) };
+    // Who is not there must present itself first, which it does with its latest words.
+    let refused = ask(app, worker, sync).await?;
+    let refused = refused.map_err(|NotJoined| Error::Unavailable(crate::handle::Unavailable::Recovering))?;
+    app.desk.settle_late(worker, &word.said);
+    answer.refused = refused.into_iter().map(stale).collect();
+    Ok(())
+}
+
+/// Logs, progress and exits come first, so that whoever hears of an end finds all of its output.
+async fn take_output(app: &App, worker: WorkerId, word: &mut Word, answer: &mut SyncAnswer) -> Result<(), Error> {
+    take_logs(app, worker, std::mem::take(&mut word.logs), answer).await?;
+    for (held, progress) in std::mem::take(&mut word.progress) {
+        if app.desk.holds(worker, held) {
+            app.note_progress(held.task, progress);
+        }
+    }
+    keep_exits(app, worker, std::mem::take(&mut word.exits)).await
 }
 
 /// It shows what it holds. What it does not, is lost; what is not its own any more, is revoked.
@@ -268,7 +294,7 @@ impl Word {
             joins: joins == Joins::Yes,
             leaves: self.leaves,
             held: self.said.held.clone(),
-            vitals: self.vitals.clone(),
+            vitals: Some(self.vitals.clone()),
             reports,
         }
     }

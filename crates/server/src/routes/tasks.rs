@@ -201,6 +201,7 @@ pub async fn retry(
     let now_ms = clock::wall_ms();
     let parents = stored.depends_on.clone();
     let depends_on = app.read(move |reader| live_of(reader, &parents)).await?;
+    may_wait_for(&app, &caller, depends_on.clone()).await?;
     let payload = whole_payload(&app, &doc, stored.payload.clone()).await?;
     let request = TaskRequest { payload, ..copy_of(&doc, stored, now_ms) };
     let config = app.config.current();

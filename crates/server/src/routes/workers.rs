@@ -205,7 +205,10 @@ pub async fn views(app: &App, only: Option<WorkerId>) -> Result<Vec<CoreView>, E
 }
 
 fn shown(app: &App, view: CoreView) -> WorkerView {
-    let metrics = app.roster.metrics(view.spec.id);
+    let metrics = match view.spec.embedded {
+        true => app.roster.metrics_here(),
+        false => app.roster.metrics(view.spec.id),
+    };
     worker_view(view, metrics)
 }
 

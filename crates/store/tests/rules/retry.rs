@@ -97,6 +97,21 @@ fn jitter_is_bounded_spreads_and_is_the_same_for_the_same_attempt() {
     assert_ne!(backoff_ms(&retry, TaskId(7), 1), backoff_ms(&retry, TaskId(8), 1));
 }
 
+/// goclaw 55
+#[test]
+fn jitter_is_a_quarter_of_the_capped_wait_to_either_side() {
+    let retry = Retry { backoff_ms: 100, ..Retry::default() };
+    let capped = Retry { backoff_ms_max: 200, ..retry };
+    for (retry, n, range) in
+        [(retry, 1, 75..=125), (retry, 2, 150..=250), (retry, 3, 300..=500), (capped, 10, 150..=250)]
+    {
+        let draws: Vec<u64> = (1..=500).map(|task| backoff_ms(&retry, TaskId(task), n)).collect();
+        assert!(draws.iter().all(|wait_ms| range.contains(wait_ms)), "retry {n}: {draws:?}");
+        let (least, most) = (draws.iter().min().copied(), draws.iter().max().copied());
+        assert!(least < Some(range.start() + 5) && most > Some(range.end() - 5), "retry {n}: {least:?} to {most:?}");
+    }
+}
+
 /// browseros 32
 #[test]
 fn a_waiting_retry_holds_no_slot() {

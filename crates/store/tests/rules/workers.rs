@@ -211,7 +211,7 @@ fn reports_come_before_the_question_how_many_more_it_takes() {
     let first = bed.submit(task("a"));
     let report = (bed.lease_of(first), completed());
     let vitals = Vitals { want: Some(0), ..Vitals::default() };
-    let sync = Sync { reports: vec![report], vitals, ..bed.sync_of(A) };
+    let sync = Sync { reports: vec![report], vitals: Some(vitals), ..bed.sync_of(A) };
     assert_eq!(bed.sync(A, sync), Ok(vec![]));
     let next = bed.submit(task("a"));
     assert_eq!(bed.states(&[first, next]), [Phase::Completed, Phase::Queued]);
@@ -461,6 +461,38 @@ fn a_second_fault_while_it_cools_begins_the_time_anew() {
     assert_eq!(bed.status(A).0, WorkerStatus::Unhealthy);
     bed.advance_ms(1);
     assert_eq!(bed.status(A).0, WorkerStatus::Idle);
+}
+
+#[test]
+fn a_worker_that_comes_again_cools_on() {
+    let mut bed = Bed::remotes([remote(A, 4000, 8192)]);
+    let id = bed.submit(task("a").max_retries(0));
+    bed.fail_by_worker(id);
+    let cooling_until = bed.view(A).cooling_until;
+    bed.advance_ms(10 * SECOND);
+    bed.leaves(A);
+    bed.present(A, &[]);
+    assert_eq!(bed.status(A).0, WorkerStatus::Unhealthy, "it had said goodbye");
+    bed.come(remote(A, 4000, 8192));
+    assert_eq!((bed.status(A).0, bed.view(A).cooling_until), (WorkerStatus::Unhealthy, cooling_until));
+    bed.advance_ms(20 * SECOND);
+    assert_eq!(bed.status(A).0, WorkerStatus::Idle);
+}
+
+#[test]
+fn of_overtaken_words_only_the_reports_count_and_they_are_no_sign_of_life() {
+    let mut bed = Bed::remotes([remote(A, 4000, 8192)]);
+    let [ended, beside] = [bed.submit(task("a").long()), bed.submit(task("a").long())];
+    bed.says(A, Vitals { trouble: Some("its disk is full".into()), ..Vitals::default() });
+    bed.silence(A);
+    bed.advance_ms(OFFLINE - 1);
+    let late = Sync { vitals: None, reports: vec![(bed.lease_of(ended), completed())], ..bed.sync_of(A) };
+    assert_eq!(bed.sync(A, late.clone()), Ok(Vec::new()));
+    assert_eq!((bed.state(ended), bed.state(beside)), (Phase::Completed, Phase::Running));
+    assert_eq!(bed.status(A), (WorkerStatus::Unhealthy, "its disk is full".to_owned()), "it said so later");
+    bed.advance_ms(1);
+    assert_eq!((bed.status(A).0, bed.state(beside)), (WorkerStatus::Offline, Phase::Queued));
+    assert_eq!(bed.sync(A, late), Err(WorkerRefusal::NotJoined), "they bring nobody back");
 }
 
 #[test]

@@ -17,6 +17,9 @@ use crate::{Class, Id, Json, Limits, Timestamp, UsageView};
 pub struct SyncRequest {
     /// As the registration gave it.
     pub session: Token,
+    /// Greater with each sync of a session: one that arrives behind a later one is known by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seq: Option<u64>,
     /// How its machine is doing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<MachineMetrics>,

@@ -52,6 +52,8 @@ pub(super) struct RemoteWorker {
     sample: Sample,
     looked_at: Option<Instant>,
     wait_ms: u64,
+    /// Written by this process, whatever became of them.
+    n_syncs: u64,
     /// What the last answer ordered; a sync that could wait is not sent before this moment.
     ordered: Orders,
     rest_until: Option<Instant>,
@@ -108,6 +110,7 @@ impl RemoteWorker {
             sample: Sample::default(),
             looked_at: None,
             wait_ms: 0,
+            n_syncs: 0,
             ordered: Orders::default(),
             rest_until: None,
             is_leaving: false,

@@ -9,13 +9,12 @@ use runyard_core::session::Usage;
 use runyard_core::task::Class;
 use runyard_exec::process::supervise::ExitFacts;
 use runyard_wire::{
-    self as wire, FaultOf, GpuMetrics, HeldLease, Id, InputTaken, Json, LogChunk, MachineMetrics, ProgressNote,
-    StartOrder, UsageView, WorkDone, WorkEnd, WorkExit, WorkOutcome,
+    self as wire, FaultOf, HeldLease, Id, InputTaken, Json, LogChunk, ProgressNote, StartOrder, UsageView, WorkDone,
+    WorkEnd, WorkExit, WorkOutcome,
 };
 use serde::Serialize;
 
 use super::ledger::LogPart;
-use crate::machine::Sample;
 
 pub(super) fn held_lease(lease: Held) -> HeldLease {
     HeldLease { task: Id(lease.task.0), attempt: lease.attempt, token: wire::Token(lease.token.0) }
@@ -136,18 +135,5 @@ pub(super) fn start(worker: WorkerId, order: &StartOrder) -> Start {
         told: None,
         merged: Vec::new(),
         dropped: Vec::new(),
-    }
-}
-
-pub(super) fn metrics(sample: Sample) -> MachineMetrics {
-    let gpu =
-        |gpu: crate::machine::Gpu| GpuMetrics { name: gpu.name, usage: gpu.usage, memory_free_mb: gpu.memory_free_mb };
-    MachineMetrics {
-        cpu_usage: sample.cpu_usage,
-        ram_free_mb: sample.ram_free_mb,
-        load1: sample.load1,
-        disk_free_mb: sample.disk_free_mb,
-        disk_total_mb: sample.disk_total_mb,
-        gpus: sample.gpus.into_iter().map(gpu).collect(),
     }
 }

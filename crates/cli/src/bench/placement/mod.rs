@@ -138,7 +138,7 @@ impl Bed {
             joins: true,
             leaves: false,
             held: Vec::new(),
-            vitals: Vitals::default(),
+            vitals: Some(Vitals::default()),
             reports: Vec::new(),
         };
         [WorkerAct::Register(Box::new(row)), WorkerAct::Sync(Box::new(sync))].map(|act| Event::Worker {

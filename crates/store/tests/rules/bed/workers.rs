@@ -79,7 +79,8 @@ impl Bed {
     /// Everything it could say, and nothing said: in the session of its latest process.
     pub fn sync_of(&self, id: WorkerId) -> Sync {
         let session = self.sessions.get(&id).copied().unwrap_or(0);
-        Sync { session, joins: false, leaves: false, held: Vec::new(), vitals: Vitals::default(), reports: Vec::new() }
+        let vitals = Some(Vitals::default());
+        Sync { session, joins: false, leaves: false, held: Vec::new(), vitals, reports: Vec::new() }
     }
 
     /// Gives the reports that were refused.
@@ -91,7 +92,7 @@ impl Bed {
     }
 
     pub fn says(&mut self, id: WorkerId, vitals: Vitals) {
-        let sync = Sync { vitals, ..self.sync_of(id) };
+        let sync = Sync { vitals: Some(vitals), ..self.sync_of(id) };
         self.sync(id, sync).expect("it is there");
     }
 

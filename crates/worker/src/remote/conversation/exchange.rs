@@ -41,9 +41,11 @@ impl RemoteWorker {
             self.sample = self.machine.look();
             self.looked_at = Some(Instant::now());
         }
+        self.n_syncs += 1;
         let request = SyncRequest {
             session,
-            metrics: Some(words::metrics(self.sample.clone())),
+            seq: Some(self.n_syncs),
+            metrics: Some(self.sample.clone().into()),
             unhealthy: self.is_leaving.then(|| LEAVING.to_owned()),
             leaving: false,
             want: self.is_leaving.then_some(0),
