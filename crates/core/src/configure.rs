@@ -37,6 +37,10 @@ impl Core {
         if old.placement != self.config.placement {
             self.fleet.set_rules(self.config.placement);
         }
+        let patience = |config: &Config| (config.worker_offline_ms, config.worker_forget_ms);
+        if patience(&old) != patience(&self.config) {
+            self.rewatch_workers(now);
+        }
         // A flow with a worker kept for it gets another look: it may be held back by something else now.
         self.room_changed();
         for ix in self.agents.indices() {

@@ -223,6 +223,18 @@ impl Core {
         }
     }
 
+    /// How long silence may last has changed, also of that which lasts already.
+    pub(crate) fn rewatch_workers(&mut self, now: Now) {
+        let ids: Vec<WorkerId> = self.fleet.workers.keys().copied().collect();
+        for id in ids {
+            let worker = &self.fleet.workers[&id];
+            match worker.joined || !worker.held.is_empty() {
+                true => self.watch_worker(id),
+                false => self.watch_absent(now, id),
+            }
+        }
+    }
+
     fn watch_until(&mut self, id: WorkerId, at_ms: SteadyMs) {
         let old = self.fleet.workers.get_mut(&id).and_then(|worker| worker.watch_ms.replace(at_ms));
         self.unwatch(id, old);

@@ -416,6 +416,22 @@ fn a_removed_worker_loses_its_leases_and_is_forgotten() {
     assert_eq!(bed.state(id), Phase::Running, "it may join anew");
 }
 
+#[test]
+fn a_patience_that_was_changed_counts_for_the_silence_that_lasts_already() {
+    let mut bed = Bed::remotes([remote(A, 4000, 8192)]);
+    let id = bed.submit(task("a").long());
+    bed.silence(A);
+    bed.advance_ms(10 * SECOND);
+    bed.reconfigure(|config| config.worker_offline_ms = 60 * SECOND);
+    bed.advance_ms(OFFLINE);
+    assert_eq!((bed.status(A).0, bed.state(id)), (WorkerStatus::Busy, Phase::Running), "it was made longer");
+    bed.reconfigure(|config| config.worker_offline_ms = 20 * SECOND);
+    assert_eq!((bed.status(A).0, bed.state(id)), (WorkerStatus::Offline, Phase::Queued), "and shorter");
+    bed.reconfigure(|config| config.worker_forget_ms = HOUR);
+    bed.advance_ms(HOUR);
+    assert!(bed.find_worker(A).is_none(), "so long nobody is remembered any more");
+}
+
 // ── Faults ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 #[test]
