@@ -15,6 +15,7 @@ use runyard_store::store::{self, Reader, Store, User};
 use runyard_wire::Id;
 use runyard_worker::machine::Machine;
 use serde_json::{Map, Value};
+use socket2::SockRef;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -287,9 +288,14 @@ impl Drop for Server {
     }
 }
 
+/// Connections that wait to be accepted; the kernel takes as many as `net.core.somaxconn` allows of them. A thousand, as is
+/// usual, are fewer than the workers and dashboards that come back in one moment after a restart: the rest is cut off.
+const BACKLOG: i32 = 65_535;
+
 async fn listen(listen: &str) -> Result<(TcpListener, SocketAddr), Error> {
     let refused = |source| Error::Listen { listen: listen.to_owned(), source };
     let listener = TcpListener::bind(listen).await.map_err(refused)?;
+    SockRef::from(&listener).listen(BACKLOG).map_err(refused)?;
     let addr = listener.local_addr().map_err(refused)?;
     Ok((listener, addr))
 }

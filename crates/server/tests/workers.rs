@@ -301,7 +301,8 @@ async fn the_rules_for_workers_follow_a_patch_of_the_configuration() {
     let light = Hand::join(&yard, with(offer("light"), json!({"cpus": 2, "ramMb": 65_536}))).await;
     let heavy = Hand::join(&yard, with(offer("heavy"), json!({"cpus": 64, "ramMb": 2048}))).await;
     patch(json!({"offlineAfterMs": 600_000, "weights": {"cpuUsage": 0, "reservedCpu": 0, "reservedRam": 1}})).await;
-    (light.sync(json!({})).await, heavy.sync(json!({})).await);
+    light.sync(json!({})).await;
+    heavy.sync(json!({})).await;
     let sized = with(job(), json!({"resources": {"cpu": 1, "ramMb": 512}}));
     for _ in 0..3 {
         yard.submit(sized.clone()).await;
