@@ -73,6 +73,12 @@ fn soak_steps() -> Vec<Step> {
             "cargo test --release -p runyard --test schedule_kill",
         )
         .env("RUNYARD_KILLS", "300"),
+        // Too long to build for every test; without a database of advisories, which is not there without a network.
+        Step::check("cargo-deny", "cargo install cargo-deny --quiet --locked --root target/tools"),
+        Step::check(
+            "licences, bans and sources",
+            "target/tools/bin/cargo-deny --log-level error check licenses bans sources",
+        ),
         // Both ends of each connection are in one process, and often it may have no more than 20 000 files open.
         Step::tests("9 900 workers that wait", "cargo test --release -p runyard-server --test worker_polls")
             .env("RUNYARD_POLLS", "9900"),
