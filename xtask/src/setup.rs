@@ -19,8 +19,12 @@ const NEEDS: [(&str, &str); 11] = [
 ];
 
 pub fn prepare() -> Result<(), String> {
-    let missing: Vec<&str> =
+    let mut missing: Vec<&str> =
         NEEDS.iter().filter(|(program, _)| !exists(program)).map(|(_, package)| *package).collect();
+    // The tests start servers of their own; Debian keeps the programs off the path.
+    if !exists("initdb") && !has_initdb() {
+        missing.push("postgresql");
+    }
     if !missing.is_empty() {
         println!("── setup: apt-get install {}", missing.join(" "));
         run("apt-get", &["update", "--quiet"])?;
@@ -42,6 +46,11 @@ pub fn prepare() -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+fn has_initdb() -> bool {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    versions.into_iter().any(|version| version.path().join("bin/initdb").is_file())
 }
 
 fn has_venv() -> bool {
