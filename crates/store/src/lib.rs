@@ -8,7 +8,11 @@ pub mod store;
 pub mod yard;
 
 pub mod memory;
+pub mod postgres;
 pub mod sqlite;
+
+mod migrations;
+mod raw;
 
 pub mod suite;
 

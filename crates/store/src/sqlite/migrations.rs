@@ -1,9 +1,9 @@
-//! Numbered steps from an empty file to today's schema. A step that was ever released is never changed: its checksum is
-//! kept beside its number, and a database that was made by another text is refused.
+//! Numbered steps from an empty file to today's schema.
 
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::row::Doing;
+use crate::migrations::{checksum, verify};
 use crate::store::{Error, Result};
 
 /// Index 0 is version 1.
@@ -32,7 +32,7 @@ fn migrate_with(db: &mut Connection, migrations: &[&str]) -> Result<()> {
     if found == 0 {
         begin(&tx)?;
     }
-    check(&tx, &migrations[..found as usize])?;
+    verify(migrations, &recorded(&tx, found)?)?;
     for (index, sql) in migrations.iter().enumerate().skip(found as usize) {
         let version = index as i64 + 1;
         tx.execute_batch(sql).doing("migrating the database")?;
@@ -61,27 +61,20 @@ fn begin(db: &Connection) -> Result<()> {
     db.execute_batch(sql).doing("migrating the database")
 }
 
-fn check(db: &Connection, applied: &[&str]) -> Result<()> {
-    for (index, sql) in applied.iter().enumerate() {
-        let version = index as i64 + 1;
-        let found: i64 = db
-            .query_row("SELECT checksum FROM migrations WHERE version = ?1", [version], |row| row.get(0))
-            .map_err(|error| damaged(format!("migration {version} is not recorded: {error}")))?;
-        if found != checksum(sql) {
-            return Err(damaged(format!("migration {version} was made by another text than this program's")));
-        }
-    }
-    Ok(())
+/// The checksums of the steps made so far, in order.
+fn recorded(db: &Connection, found: u32) -> Result<Vec<i64>> {
+    let mut select =
+        db.prepare("SELECT checksum FROM migrations WHERE version = ?1").doing("migrating the database")?;
+    let checksum = |version: u32| {
+        select
+            .query_row([version], |row| row.get(0))
+            .map_err(|error| damaged(format!("migration {version} is not recorded: {error}")))
+    };
+    (1..=found).map(checksum).collect()
 }
 
 fn damaged(detail: String) -> Error {
     Error::Damaged { what: "the database", detail }
-}
-
-/// FNV-1a: it guards against mistakes, not against malice.
-fn checksum(sql: &str) -> i64 {
-    let start = 0xcbf2_9ce4_8422_2325_u64;
-    sql.bytes().fold(start, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)) as i64
 }
 
 #[cfg(test)]
