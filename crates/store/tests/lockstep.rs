@@ -1,4 +1,4 @@
-//! Random commits, purges and restarts, applied to memory and to SQLite; every read must agree after every step. A
+//! Random commits, purges and restarts, applied to memory and to each database; every read must agree after every step. A
 //! failure names its seed; `RUNYARD_LOCKSTEP_SEED` runs that one alone, `RUNYARD_LOCKSTEP_SEEDS` sets how many.
 
 #![allow(clippy::unwrap_used)]
@@ -20,32 +20,81 @@ use runyard_core::write::{
     CountDelta, CountKey, Edge, FlowRow, Insert, Meta, Needs, ScheduleRow, SessionDrop, Update, WriteSet,
 };
 use runyard_store::memory::MemoryStore;
-use runyard_store::sqlite::{Durability, Options, SqliteStore};
+use runyard_store::postgres::{self, PgStore};
+use runyard_store::sqlite::{self, SqliteStore};
 use runyard_store::store::{
     DeliveryFilter, DeliveryPhase, Error, Filter, FlowWant, Purge, Reader, ScheduleFilter, SessionFilter, Store,
 };
-use runyard_store::suite::fixture;
+use runyard_store::suite::{Harness, fixture};
+use runyard_testbed::shared;
 use tempfile::TempDir;
 
 const STEPS: usize = 60;
 
 #[test]
 fn memory_and_sqlite_agree_on_every_read() {
+    agree(Sqlite::default, 12);
+}
+
+#[test]
+fn memory_and_postgres_agree_on_every_read() {
+    // A seed asks some forty thousand questions, each with a way to the server and back.
+    agree(Postgres::default, 4);
+}
+
+fn agree<H: Harness + 'static>(make: fn() -> H, n_seeds: u64) {
     if let Ok(seed) = std::env::var("RUNYARD_LOCKSTEP_SEED") {
-        return Lockstep::new(seed.parse().unwrap()).run();
+        return Lockstep::new(seed.parse().unwrap(), make()).run();
     }
-    let n_seeds = std::env::var("RUNYARD_LOCKSTEP_SEEDS").map_or(12, |n| n.parse().unwrap());
+    let n_seeds = std::env::var("RUNYARD_LOCKSTEP_SEEDS").map_or(n_seeds, |n| n.parse().unwrap());
     for seed in 0..n_seeds {
-        let run = std::panic::catch_unwind(|| Lockstep::new(seed).run());
+        let run = std::panic::catch_unwind(|| Lockstep::new(seed, make()).run());
         assert!(run.is_ok(), "they disagree: RUNYARD_LOCKSTEP_SEED={seed} shows it again");
+    }
+}
+
+#[derive(Default)]
+struct Sqlite {
+    dir: Option<TempDir>,
+}
+
+impl Harness for Sqlite {
+    fn fresh(&mut self) -> Box<dyn Store> {
+        let dir = self.dir.insert(tempfile::tempdir().unwrap());
+        let options = sqlite::Options { durability: sqlite::Durability::Normal, ..sqlite::Options::default() };
+        Box::new(SqliteStore::open(&dir.path().join("runyard.db"), options).unwrap())
+    }
+
+    fn reopen(&mut self, store: Box<dyn Store>) -> Box<dyn Store> {
+        drop(store);
+        let path = self.dir.as_ref().unwrap().path().join("runyard.db");
+        let options = sqlite::Options { durability: sqlite::Durability::Normal, ..sqlite::Options::default() };
+        Box::new(SqliteStore::open(&path, options).unwrap())
+    }
+}
+
+#[derive(Default)]
+struct Postgres {
+    url: String,
+}
+
+impl Harness for Postgres {
+    fn fresh(&mut self) -> Box<dyn Store> {
+        self.url = shared().fresh_database();
+        Box::new(PgStore::open(postgres::Options::new(&*self.url)).unwrap())
+    }
+
+    fn reopen(&mut self, store: Box<dyn Store>) -> Box<dyn Store> {
+        drop(store);
+        Box::new(PgStore::open(postgres::Options::new(&*self.url)).unwrap())
     }
 }
 
 struct Lockstep {
     dice: Dice,
-    dir: TempDir,
+    driver: Box<dyn Harness>,
     memory: MemoryStore,
-    sqlite: Option<SqliteStore>,
+    store: Option<Box<dyn Store>>,
     meta: Meta,
     /// What the writer believes, as a core would.
     tasks: BTreeMap<u64, Task>,
@@ -60,14 +109,13 @@ struct Lockstep {
 }
 
 impl Lockstep {
-    fn new(seed: u64) -> Lockstep {
-        let dir = tempfile::tempdir().unwrap();
-        let (sqlite, memory) = (Some(open(&dir)), MemoryStore::new());
+    fn new(seed: u64, mut driver: impl Harness + 'static) -> Lockstep {
+        let (store, memory) = (Some(driver.fresh()), MemoryStore::new());
         let mut lockstep = Lockstep {
             dice: Dice(mix(seed)),
-            dir,
+            driver: Box::new(driver),
             memory,
-            sqlite,
+            store,
             meta: Meta::default(),
             tasks: BTreeMap::new(),
             batches: BTreeMap::new(),
@@ -89,8 +137,7 @@ impl Lockstep {
             match self.dice.below(20) {
                 0 => self.reload(),
                 1 => {
-                    self.sqlite = None;
-                    self.sqlite = Some(open(&self.dir));
+                    self.store = self.store.take().map(|store| self.driver.reopen(store));
                     self.reload();
                 }
                 2 | 3 => self.purge(),
@@ -102,13 +149,13 @@ impl Lockstep {
     }
 
     fn stores(&mut self) -> [&mut dyn Store; 2] {
-        [&mut self.memory, self.sqlite.as_mut().expect("it is only closed to be opened again")]
+        [&mut self.memory, &mut **self.store.as_mut().expect("it is only closed to be opened again")]
     }
 
     /// Asks both and gives the one answer.
     fn both<T: Debug>(&mut self, what: &str, ask: impl Fn(&mut dyn Store) -> T) -> T {
-        let [memory, sqlite] = self.stores();
-        let (expected, answer) = (ask(memory), ask(sqlite));
+        let [memory, store] = self.stores();
+        let (expected, answer) = (ask(memory), ask(store));
         assert_eq!(format!("{answer:?}"), format!("{expected:?}"), "{what}");
         expected
     }
@@ -728,11 +775,6 @@ impl Lockstep {
             (reader.happenings(after, 7).unwrap(), reader.happenings_range().unwrap())
         });
     }
-}
-
-fn open(dir: &TempDir) -> SqliteStore {
-    let options = Options { durability: Durability::Normal, ..Options::default() };
-    SqliteStore::open(&dir.path().join("runyard.db"), options).unwrap()
 }
 
 /// The same numbers for the same seed, on every machine.

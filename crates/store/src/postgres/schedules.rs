@@ -156,8 +156,7 @@ pub const COUNT: &str = "SELECT count(*) FROM schedules";
 pub fn counts(link: &mut Link) -> Tried<ScheduleCounts> {
     let enabled = Call::new("SELECT count(*) FROM schedules WHERE due_at IS NOT NULL", []);
     let answers = link.query_all(READING, &[Call::new(COUNT, []), enabled])?;
-    let count =
-        |answer: &Vec<Row>| -> Result<u64> { Ok(answer.first().map_or(Ok(0), |row| field(row, 0)).map(number)?) };
+    let count = |answer: &Vec<Row>| answer.first().map_or(Ok(0), |row| field(row, 0)).map(number);
     Ok(ScheduleCounts { total: count(&answers[0])?, enabled: count(&answers[1])? })
 }
 

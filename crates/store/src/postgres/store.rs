@@ -43,18 +43,6 @@ pub struct PgStore {
     epoch: u64,
     /// As of our last transaction.
     n_commits: u64,
-    /// Where the next commit loses its connection.
-    #[doc(hidden)]
-    pub lose_next: Option<Lose>,
-}
-
-/// For tests: a connection that is lost at the worst moments.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Lose {
-    /// Nothing has arrived.
-    BeforeCommit,
-    /// All has been done, and nobody hears of it.
-    AfterCommit,
 }
 
 impl PgStore {
@@ -65,7 +53,7 @@ impl PgStore {
         let readers = Arc::new(Readers::new(&options)?);
         let link = Some(Link::open(&address)?);
         let (scratch, cursor) = (Scratch::default(), Cursor::default());
-        Ok(PgStore { options, address, link, readers, scratch, cursor, epoch: 0, n_commits: 0, lose_next: None })
+        Ok(PgStore { options, address, link, readers, scratch, cursor, epoch: 0, n_commits: 0 })
     }
 
     /// On this connection or, when it is lost, on the next: what only reads can be asked again.
@@ -121,14 +109,7 @@ impl PgStore {
     }
 
     fn send(&mut self, whole: &[Call]) -> Tried<u64> {
-        let lose = self.lose_next.take();
-        if lose == Some(Lose::BeforeCommit) {
-            return Err(Fault::lost(WRITING, "as planned"));
-        }
         let answers = self.link()?.query_all(WRITING, whole)?;
-        if lose == Some(Lose::AfterCommit) {
-            return Err(Fault::lost(WRITING, "as planned"));
-        }
         let log_seq = answers[META_ANSWER].first().map(|row| field::<i64>(row, 0)).transpose()?;
         Ok(log_seq.map(number).ok_or_else(|| damaged("the database", "its row of meta is missing".to_owned()))?)
     }
@@ -189,10 +170,8 @@ impl Store for PgStore {
         let whole = write_all(writes, &mut self.scratch);
         match self.settle(&whole) {
             Ok(log_seq) => Ok(log_seq),
-            Err(fault) => match self.link() {
-                Ok(link) => Err(refusal(link, writes, fault)),
-                Err(_) => Err(fault.into()),
-            },
+            Err(fault @ Fault::Refused { .. }) => Err(refusal(self.link()?, writes, fault)),
+            Err(fault) => Err(fault.into()),
         }
     }
 
