@@ -60,14 +60,15 @@ pub fn write_all(writes: &WriteSet, scratch: &mut Scratch) -> Vec<Call> {
     schedules::write(writes, &mut scratch.body, &mut calls);
     workers::write(writes, &mut scratch.body, &mut calls);
     if !writes.happenings.is_empty() {
-        calls.push(Call::new(
-            "INSERT INTO happenings(seq, at_ms, body) \
-             SELECT log_seq, $1::bigint, $2::bytea FROM meta WHERE one = 1",
-            [Param::bigint(moment(writes.meta.now.wall_ms)), Param::bytes(&scratch.happenings)],
-        ));
+        let at_ms = Param::bigint(moment(writes.meta.now.wall_ms));
+        calls.push(Call::new(INSERT_HAPPENINGS, [at_ms, Param::bytes(&scratch.happenings)]));
     }
     transaction(calls)
 }
+
+/// Under the number that [`META`] gave them. By meta_pkey.
+pub const INSERT_HAPPENINGS: &str = "INSERT INTO happenings(seq, at_ms, body) \
+                                     SELECT log_seq, $1::bigint, $2::bytea FROM meta WHERE one = 1";
 
 /// Where [`META`]'s answer is among those of the transaction.
 pub const META_ANSWER: usize = 1;
@@ -369,7 +370,7 @@ pub const FINISH: &str = concat!(
 );
 
 /// By tasks_done_seq.
-const UPDATE_DONE: &str = concat!(
+pub const UPDATE_DONE: &str = concat!(
     "WITH changed AS (UPDATE tasks_done t SET phase = u.phase, attempt = u.attempt, flow = u.flow, rank = u.rank, \
      ended_at = u.ended_at, expires_at = u.expires_at, body = u.body, key = coalesce(u.key, t.key), \
      result = coalesce(u.result, t.result) FROM ",
@@ -534,14 +535,14 @@ macro_rules! seq_of {
 }
 pub(super) use seq_of;
 
-const REMOVE_EDGES: &str = concat!(
+pub const REMOVE_EDGES: &str = concat!(
     "DELETE FROM edges d USING unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS e(parent, child_id, child) \
      WHERE d.parent = e.parent AND d.child = coalesce(e.child, ",
     seq_of!("e.child_id"),
     ")"
 );
 
-const ADD_EDGES: &str = concat!(
+pub const ADD_EDGES: &str = concat!(
     "WITH e AS MATERIALIZED (SELECT e.parent, e.child_id, coalesce(e.child, ",
     seq_of!("e.child_id"),
     ") AS child FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS e(parent, child_id, child)), \
@@ -578,6 +579,9 @@ fn write_edges(writes: &WriteSet, calls: &mut Vec<Call>) {
     }
 }
 
+pub const REMOVE_RELEASES: &str = "DELETE FROM releases d USING unnest($1::smallint[], $2::bytea[], $3::smallint[]) AS r(kind, id, ended) \
+                   WHERE d.kind = r.kind AND d.id = r.id AND d.ended = r.ended";
+
 /// A release too many is worked off, one too few would leave its tasks waiting for ever: added after removed.
 fn write_releases(writes: &WriteSet, calls: &mut Vec<Call>) {
     let columns = |releases: &[Release]| {
@@ -592,9 +596,7 @@ fn write_releases(writes: &WriteSet, calls: &mut Vec<Call>) {
         [kinds, ids, ends].map(Param::from)
     };
     if !writes.releases_removed.is_empty() {
-        let sql = "DELETE FROM releases d USING unnest($1::smallint[], $2::bytea[], $3::smallint[]) AS r(kind, id, ended) \
-                   WHERE d.kind = r.kind AND d.id = r.id AND d.ended = r.ended";
-        calls.push(Call::new(sql, columns(&writes.releases_removed)));
+        calls.push(Call::new(REMOVE_RELEASES, columns(&writes.releases_removed)));
     }
     if !writes.releases_added.is_empty() {
         let sql = "INSERT INTO releases(kind, id, ended) \
@@ -668,6 +670,10 @@ fn insert_batches(added: &[(Batch, Blob)], calls: &mut Vec<Call>) {
     calls.push(Call::new(sql, [ids, specs.into()]));
 }
 
+pub const UPDATE_BATCHES: &str = "WITH changed AS (UPDATE batches b SET finished_at = u.finished_at, body = u.body \
+               FROM unnest($2::uuid[], $3::bigint[], $4::bytea[]) AS u(id, finished_at, body) \
+               WHERE b.id = u.id RETURNING 1) SELECT runyard_expect(count(*), $1::bigint, 'batch') FROM changed";
+
 fn update_batches(put: &[Batch], calls: &mut Vec<Call>) {
     if put.is_empty() {
         return;
@@ -679,10 +685,7 @@ fn update_batches(put: &[Batch], calls: &mut Vec<Call>) {
         ends.push_some_i64(batch.finished_at.map(moment));
         bodies.push(&encode_batch(batch));
     }
-    let sql = "WITH changed AS (UPDATE batches b SET finished_at = u.finished_at, body = u.body \
-               FROM unnest($2::uuid[], $3::bigint[], $4::bytea[]) AS u(id, finished_at, body) \
-               WHERE b.id = u.id RETURNING 1) SELECT runyard_expect(count(*), $1::bigint, 'batch') FROM changed";
-    calls.push(Call::new(sql, [Param::bigint(n as i64), ids.into(), ends.into(), bodies.into()]));
+    calls.push(Call::new(UPDATE_BATCHES, [Param::bigint(n as i64), ids.into(), ends.into(), bodies.into()]));
 }
 
 fn insert_sessions(sessions: &[Session], scratch: &mut Scratch, calls: &mut Vec<Call>) {
@@ -697,16 +700,17 @@ fn insert_sessions(sessions: &[Session], scratch: &mut Scratch, calls: &mut Vec<
     calls.push(Call::new(sql, [ids, times, live, bodies, keys.into()]));
 }
 
+pub const UPDATE_SESSIONS: &str = "WITH changed AS (UPDATE sessions s SET last_at = u.last_at, n_live = u.n_live, body = u.body \
+               FROM unnest($2::bigint[], $3::bigint[], $4::int[], $5::bytea[]) AS u(id, last_at, n_live, body) \
+               WHERE s.id = u.id RETURNING 1) SELECT runyard_expect(count(*), $1::bigint, 'session') FROM changed";
+
 /// A session keeps its key, so the index of keys is not touched.
 fn update_sessions(sessions: &[Session], scratch: &mut Scratch, calls: &mut Vec<Call>) {
     if sessions.is_empty() {
         return;
     }
-    let sql = "WITH changed AS (UPDATE sessions s SET last_at = u.last_at, n_live = u.n_live, body = u.body \
-               FROM unnest($2::bigint[], $3::bigint[], $4::int[], $5::bytea[]) AS u(id, last_at, n_live, body) \
-               WHERE s.id = u.id RETURNING 1) SELECT runyard_expect(count(*), $1::bigint, 'session') FROM changed";
     let [ids, times, live, bodies] = session_columns(sessions, scratch);
-    calls.push(Call::new(sql, [Param::bigint(sessions.len() as i64), ids, times, live, bodies]));
+    calls.push(Call::new(UPDATE_SESSIONS, [Param::bigint(sessions.len() as i64), ids, times, live, bodies]));
 }
 
 fn session_columns(sessions: &[Session], scratch: &mut Scratch) -> [Param; 4] {

@@ -25,6 +25,9 @@ mod schedules;
 mod store;
 mod workers;
 
+#[cfg(test)]
+mod plans;
+
 pub use connect::{Durability, Options};
 pub use migrations::{check_migrations, migrate};
 pub use nodes::PgNodes;

@@ -40,6 +40,10 @@ pub fn insert(deliveries: &[Delivery], body: &mut Vec<u8>, calls: &mut Vec<Call>
     calls.push(Call::new(sql, columns.map(Param::from)));
 }
 
+pub const UPDATE: &str = "UPDATE deliveries d SET state = u.state, next_at = u.next_at, progress = u.progress \
+               FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::bytea[]) AS u(id, state, next_at, progress) \
+               WHERE d.id = u.id";
+
 /// One that retention has taken meanwhile is simply not there any more.
 pub fn update(changed: &[(DeliveryId, Progress)], bytes: &mut Vec<u8>, calls: &mut Vec<Call>) {
     if changed.is_empty() {
@@ -57,10 +61,7 @@ pub fn update(changed: &[(DeliveryId, Progress)], bytes: &mut Vec<u8>, calls: &m
         nexts.push_some_i64(progress.next_at().map(moment));
         progresses.push(bytes);
     }
-    let sql = "UPDATE deliveries d SET state = u.state, next_at = u.next_at, progress = u.progress \
-               FROM unnest($1::bigint[], $2::smallint[], $3::bigint[], $4::bytea[]) AS u(id, state, next_at, progress) \
-               WHERE d.id = u.id";
-    calls.push(Call::new(sql, [ids, states, nexts, progresses].map(Param::from)));
+    calls.push(Call::new(UPDATE, [ids, states, nexts, progresses].map(Param::from)));
 }
 
 fn code(state: DeliveryState) -> i16 {
