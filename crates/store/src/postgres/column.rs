@@ -101,6 +101,11 @@ impl Column {
         Column::new(&Type::TEXT, n, 16)
     }
 
+    /// Of places of rows.
+    pub fn tid(n: usize) -> Column {
+        Column::new(&Type::TID, n, 6)
+    }
+
     pub fn bytea(n: usize) -> Column {
         Column::new(&Type::BYTEA, n, 64)
     }

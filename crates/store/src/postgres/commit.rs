@@ -3,6 +3,7 @@
 //! that finds another number of them than it was given ends the transaction.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use runyard_core::batch::Batch;
@@ -16,13 +17,14 @@ use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, Insert, SessionDr
 
 use super::column::{Column, Param, bigints, uuids};
 use super::link::{Call, Link, transaction};
-use super::row::{Fault, Tried, field, integer, moment};
+use super::places::{Place, Places};
+use super::row::{Fault, Row, Tried, damaged, field, integer, moment, number};
 use super::{outbox, schedules, workers};
 use crate::codec::{
     encode_answer, encode_batch, encode_happenings, encode_message_body, encode_row_key, encode_session_body,
     encode_task_body,
 };
-use crate::store::Error;
+use crate::store::{Error, Result};
 
 /// Buffers that live from commit to commit.
 #[derive(Default)]
@@ -32,19 +34,28 @@ pub struct Scratch {
     happenings: Vec<u8>,
 }
 
-/// The whole transaction. What [`META`] gives is the sequence number of the happenings.
-pub fn write_all(writes: &WriteSet, scratch: &mut Scratch) -> Vec<Call> {
+/// The whole transaction, and which of its answers say where rows stand now.
+pub struct Whole {
+    pub calls: Vec<Call>,
+    flows: Range<usize>,
+    counts: Range<usize>,
+}
+
+pub fn write_all(writes: &WriteSet, places: &Places, scratch: &mut Scratch) -> Whole {
     let mut calls = Vec::with_capacity(16);
     scratch.happenings.clear();
     if !writes.happenings.is_empty() {
         encode_happenings(&writes.happenings, &mut scratch.happenings);
     }
-    calls.push(write_meta(writes, scratch.happenings.len()));
+    calls.push(write_meta(writes, places.meta, scratch.happenings.len()));
     insert_tasks(&writes.inserts, scratch, &mut calls);
     update_tasks(&writes.updates, scratch, &mut calls);
     write_edges(writes, &mut calls);
     write_releases(writes, &mut calls);
-    write_flows(writes, &mut calls);
+    remove_flows(writes, places, &mut calls);
+    let flows = calls.len();
+    write_flows(writes, places, &mut calls);
+    let flows = flows..calls.len();
     insert_batches(&writes.batches_added, &mut calls);
     update_batches(&writes.batches_put, &mut calls);
     insert_sessions(&writes.sessions_added, scratch, &mut calls);
@@ -52,7 +63,9 @@ pub fn write_all(writes: &WriteSet, scratch: &mut Scratch) -> Vec<Call> {
     insert_messages(&writes.messages_added, scratch, &mut calls);
     insert_drops(&writes.drops_added, &mut calls);
     insert_keys(&writes.idempotency_added, &mut calls);
-    add_counts(&writes.counts, &mut calls);
+    let counts = calls.len();
+    add_counts(&writes.counts, places, &mut calls);
+    let counts = counts..calls.len();
     put_rates(&writes.rates, &mut calls);
     put_settings(&writes.settings, &mut calls);
     outbox::insert(&writes.deliveries_added, &mut scratch.body, &mut calls);
@@ -63,25 +76,41 @@ pub fn write_all(writes: &WriteSet, scratch: &mut Scratch) -> Vec<Call> {
         let at_ms = Param::bigint(moment(writes.meta.now.wall_ms));
         calls.push(Call::new(INSERT_HAPPENINGS, [at_ms, Param::bytes(&scratch.happenings)]));
     }
-    transaction(calls)
+    Whole { calls: transaction(calls), flows, counts }
 }
 
-/// Under the number that [`META`] gave them. By meta_pkey.
+impl Whole {
+    /// The sequence number of the happenings, once all of it is done. The transaction's first answer is to its beginning.
+    pub fn answered(&self, writes: &WriteSet, answers: &[Vec<Row>], places: &mut Places) -> Result<u64> {
+        let row =
+            |index: usize| answers[index + 1].first().ok_or_else(|| damaged("an answer", "it is empty".to_owned()));
+        for id in &writes.flows_removed {
+            places.flows.remove(&id.0);
+        }
+        for index in self.flows.clone() {
+            places.flows_moved(row(index)?)?;
+        }
+        for index in self.counts.clone() {
+            places.counts_moved(row(index)?)?;
+        }
+        places.meta = field(row(0)?, 1)?;
+        Ok(number(field(row(0)?, 0)?))
+    }
+}
+
+/// Under the number that [`META`] gave them.
 pub const INSERT_HAPPENINGS: &str = "INSERT INTO happenings(seq, at_ms, body) \
-                                     SELECT log_seq, $1::bigint, $2::bytea FROM meta WHERE one = 1";
+                                     SELECT m.log_seq, $1::bigint, $2::bytea FROM meta m";
 
-/// Where [`META`]'s answer is among those of the transaction.
-pub const META_ANSWER: usize = 1;
-
-/// The fence and the clocks in one row write: a later epoch leaves no row to change. By meta_pkey.
+/// The fence and the clocks in one row write: a later epoch leaves no row to change. By its place.
 pub const META: &str = "WITH passed AS (UPDATE meta SET n_commits = n_commits + 1, next_seq = $2::bigint, \
                         next_flow = $3::bigint, wall_ms = $4::bigint, steady_ms = $5::bigint, \
                         log_seq = log_seq + $6::bigint, log_bytes = log_bytes + $7::bigint, \
                         next_delivery = $8::bigint, settings_version = settings_version + $9::bigint \
-                        WHERE one = 1 AND epoch = $1::bigint RETURNING log_seq) \
-                        SELECT runyard_fence((SELECT log_seq FROM passed))";
+                        WHERE ctid = $10::tid AND epoch = $1::bigint RETURNING log_seq, ctid AS at) \
+                        SELECT runyard_fence((SELECT log_seq FROM passed)), (SELECT at FROM passed)";
 
-fn write_meta(writes: &WriteSet, n_bytes: usize) -> Call {
+fn write_meta(writes: &WriteSet, place: Place, n_bytes: usize) -> Call {
     let meta = &writes.meta;
     let columns = [
         integer(meta.epoch),
@@ -94,7 +123,7 @@ fn write_meta(writes: &WriteSet, n_bytes: usize) -> Call {
         integer(meta.next_delivery),
         i64::from(!writes.settings.is_empty()),
     ];
-    Call::new(META, columns.map(Param::bigint))
+    Call::new(META, columns.into_iter().map(Param::bigint).chain([place.param()]).collect::<Vec<_>>())
 }
 
 /// Is the row in `tasks_done`?
@@ -626,28 +655,64 @@ fn release_columns(release: &Release) -> (i16, Vec<u8>, i16) {
     }
 }
 
-pub const PUT_FLOWS: &str = "INSERT INTO flows(id, n_queued, n_live, key) \
-                             SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) \
-                             ON CONFLICT (id) DO UPDATE SET n_queued = excluded.n_queued, n_live = excluded.n_live";
+pub const REMOVE_FLOWS: &str = "DELETE FROM flows f USING unnest($1::tid[], $2::bigint[]) AS u(at, id) \
+                                WHERE f.ctid = u.at AND f.id = u.id";
 
-fn write_flows(writes: &WriteSet, calls: &mut Vec<Call>) {
-    if !writes.flows_removed.is_empty() {
-        let ids = bigints(writes.flows_removed.iter().map(|id| integer(id.0)));
-        calls.push(Call::new("DELETE FROM flows WHERE id = ANY($1::bigint[])", [ids]));
+fn remove_flows(writes: &WriteSet, places: &Places, calls: &mut Vec<Call>) {
+    let (mut at, mut ids, mut n) = (Column::tid(0), Column::bigint(0), 0);
+    for id in &writes.flows_removed {
+        if let Some(place) = places.flows.get(&id.0) {
+            at.push(&place.0);
+            ids.push_i64(integer(id.0));
+            n += 1;
+        }
     }
-    if writes.flows_put.is_empty() {
-        return;
+    if n > 0 {
+        calls.push(Call::new(REMOVE_FLOWS, [at, ids].map(Param::from)));
     }
-    let n = writes.flows_put.len();
-    let (mut ids, mut queued, mut live) = (Column::bigint(n), Column::bigint(n), Column::bigint(n));
-    let mut keys = Column::bytea(n);
+}
+
+pub const UPDATE_FLOWS: &str = "WITH changed AS (UPDATE flows f SET n_queued = u.n_queued, n_live = u.n_live \
+                                FROM unnest($2::bigint[], $3::bigint[], $4::bigint[], $5::tid[]) \
+                                AS u(id, n_queued, n_live, at) \
+                                WHERE f.ctid = u.at AND f.id = u.id RETURNING f.id, f.ctid AS at) \
+                                SELECT runyard_expect(count(*), $1::bigint, 'flow'), array_agg(id), array_agg(at) \
+                                FROM changed";
+
+const INSERT_FLOWS: &str = "WITH added AS (INSERT INTO flows(id, n_queued, n_live, key) \
+                            SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[]) \
+                            RETURNING id, ctid AS at) SELECT count(*), array_agg(id), array_agg(at) FROM added";
+
+/// Most flows exist, and then the key need not be encoded.
+fn write_flows(writes: &WriteSet, places: &Places, calls: &mut Vec<Call>) {
+    let three = || [Column::bigint(0), Column::bigint(0), Column::bigint(0)];
+    let (mut known, mut at, mut n_known) = (three(), Column::tid(0), 0);
+    let (mut new, mut keys, mut n_new) = (three(), Column::bytea(0), 0);
     for FlowRow { id, key, n_queued, n_live } in &writes.flows_put {
-        ids.push_i64(integer(id.0));
-        queued.push_i64(integer(*n_queued));
-        live.push_i64(integer(*n_live));
-        keys.push(&key.encode());
+        let place = places.flows.get(&id.0).filter(|_| !writes.flows_removed.contains(id));
+        let columns = match place {
+            Some(place) => {
+                at.push(&place.0);
+                n_known += 1;
+                &mut known
+            }
+            None => {
+                keys.push(&key.encode());
+                n_new += 1;
+                &mut new
+            }
+        };
+        for (column, value) in columns.iter_mut().zip([id.0, *n_queued, *n_live]) {
+            column.push_i64(integer(value));
+        }
     }
-    calls.push(Call::new(PUT_FLOWS, [ids, queued, live, keys].map(Param::from)));
+    if n_known > 0 {
+        let params = [Param::bigint(n_known)].into_iter().chain(known.map(Param::from)).chain([at.into()]);
+        calls.push(Call::new(UPDATE_FLOWS, params.collect::<Vec<_>>()));
+    }
+    if n_new > 0 {
+        calls.push(Call::new(INSERT_FLOWS, new.into_iter().chain([keys]).map(Param::from).collect::<Vec<_>>()));
+    }
 }
 
 fn insert_batches(added: &[(Batch, Blob)], calls: &mut Vec<Call>) {
@@ -780,10 +845,21 @@ fn insert_keys(rows: &[IdempotencyRow], calls: &mut Vec<Call>) {
     calls.push(Call::new(sql, [agents, keys, hashes, times, subjects, answers].map(Param::from)));
 }
 
-fn add_counts(counts: &[(CountKey, CountDelta)], calls: &mut Vec<Call>) {
-    if counts.is_empty() {
-        return;
+fn add_counts(counts: &[(CountKey, CountDelta)], places: &Places, calls: &mut Vec<Call>) {
+    let (known, new): (Vec<_>, Vec<_>) = counts.iter().partition(|(key, _)| places.counts.contains_key(key));
+    if !known.is_empty() {
+        let mut at = Column::tid(known.len());
+        known.iter().for_each(|(key, _)| at.push(&places.counts[key].0));
+        let n = Param::bigint(known.len() as i64);
+        let params = [at.into(), n].into_iter().chain(count_columns(&known));
+        calls.push(Call::new(&UPDATE_COUNTS, params.collect::<Vec<_>>()));
     }
+    if !new.is_empty() {
+        calls.push(Call::new(&INSERT_COUNTS, count_columns(&new)));
+    }
+}
+
+fn count_columns(counts: &[&(CountKey, CountDelta)]) -> Vec<Param> {
     let n = counts.len();
     let (mut agents, mut lanes) = (Column::text(n), Column::text(n));
     let mut values: Vec<Column> = CountDelta::NAMES.iter().map(|_| Column::bigint(n)).collect();
@@ -794,8 +870,7 @@ fn add_counts(counts: &[(CountKey, CountDelta)], calls: &mut Vec<Call>) {
             column.push_i64(value);
         }
     }
-    let params: Vec<Param> = [agents, lanes].into_iter().chain(values).map(Param::from).collect();
-    calls.push(Call::new(&ADD_COUNTS, params));
+    [agents, lanes].into_iter().chain(values).map(Param::from).collect()
 }
 
 fn put_rates(rates: &[(Name, u64)], calls: &mut Vec<Call>) {
@@ -829,7 +904,7 @@ fn put_settings(settings: &[(Name, Blob)], calls: &mut Vec<Call>) {
 pub fn refusal(link: &mut Link, writes: &WriteSet, fault: Fault) -> Error {
     let Fault::Refused { error, .. } = &fault else { return fault.into() };
     match error.code().code() {
-        FENCED => Error::Fenced { ours: writes.meta.epoch, theirs: error.message().parse().unwrap_or(u64::MAX) },
+        FENCED => fenced(writes.meta.epoch, error.message()),
         UNEXPECTED => match error.message() {
             "task" => stale(link, writes).unwrap_or_else(Error::from),
             "edge" => missing_child(link, writes).unwrap_or_else(Error::from),
@@ -837,6 +912,15 @@ pub fn refusal(link: &mut Link, writes: &WriteSet, fault: Fault) -> Error {
         },
         EXISTS => exists(writes, error.constraint().unwrap_or_default(), error.detail().unwrap_or_default()),
         _ => fault.into(),
+    }
+}
+
+/// The row of meta was not as expected: it has another's epoch, or another place.
+fn fenced(ours: u64, told: &str) -> Error {
+    let theirs = told.parse().unwrap_or(u64::MAX);
+    match theirs == ours {
+        true => conflict(None, "the row of meta is not where it was".to_owned()),
+        false => Error::Fenced { ours, theirs },
     }
 }
 
@@ -907,15 +991,31 @@ fn conflict(task: Option<TaskId>, detail: String) -> Error {
     Error::Conflict { task, detail }
 }
 
-pub static ADD_COUNTS: LazyLock<String> = LazyLock::new(|| {
-    let names = CountDelta::NAMES.join(", ");
-    let places = (3..CountDelta::NAMES.len() + 3).map(|n| format!("${n}::bigint[]")).collect::<Vec<_>>().join(", ");
-    let sums = CountDelta::NAMES.map(|name| format!("{name} = c.{name} + excluded.{name}")).join(", ");
+pub static UPDATE_COUNTS: LazyLock<String> = LazyLock::new(|| {
+    let (names, values) = (CountDelta::NAMES.join(", "), value_params(5));
+    let sums = CountDelta::NAMES.map(|name| format!("{name} = c.{name} + u.{name}")).join(", ");
     format!(
-        "INSERT INTO counts AS c (agent, lane, {names}) SELECT * FROM unnest($1::text[], $2::text[], {places}) \
-         ON CONFLICT (agent, lane) DO UPDATE SET {sums}"
+        "WITH changed AS (UPDATE counts c SET {sums} FROM unnest($1::tid[], $3::text[], $4::text[], {values}) \
+         AS u(at, agent, lane, {names}) WHERE c.ctid = u.at AND c.agent = u.agent AND c.lane = u.lane \
+         RETURNING c.agent, c.lane, c.ctid AS at) \
+         SELECT runyard_expect(count(*), $2::bigint, 'count'), array_agg(agent), array_agg(lane), array_agg(at) FROM changed"
     )
 });
+
+static INSERT_COUNTS: LazyLock<String> = LazyLock::new(|| {
+    let (names, values) = (CountDelta::NAMES.join(", "), value_params(3));
+    format!(
+        "WITH added AS (INSERT INTO counts(agent, lane, {names}) \
+         SELECT * FROM unnest($1::text[], $2::text[], {values}) RETURNING agent, lane, ctid AS at) \
+         SELECT count(*), array_agg(agent), array_agg(lane), array_agg(at) FROM added"
+    )
+});
+
+/// A parameter for each value of a count, from this number on.
+fn value_params(first: usize) -> String {
+    let params = (first..first + CountDelta::NAMES.len()).map(|n| format!("${n}::bigint[]"));
+    params.collect::<Vec<_>>().join(", ")
+}
 
 /// What `runyard_fence` and `runyard_expect` raise.
 pub const FENCED: &str = "RY002";

@@ -16,6 +16,7 @@ mod load;
 mod migrations;
 mod nodes;
 mod outbox;
+mod places;
 mod purge;
 mod query;
 mod raw;

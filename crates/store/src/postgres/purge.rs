@@ -9,7 +9,8 @@ use runyard_core::now::Now;
 use super::column::{Column, Param, bigints, uuids};
 use super::commit::FENCED;
 use super::link::{Call, Link};
-use super::row::{Fault, Id, Row, Tried, field, id_at, integer, moment};
+use super::places::Place;
+use super::row::{Fault, Id, Row, Tried, damaged, field, id_at, integer, moment};
 use crate::store::{Error, Purge, Purged};
 
 /// Where the walks go on. Only a hint: a walk that starts over finds the same.
@@ -29,8 +30,8 @@ impl Default for Cursor {
     }
 }
 
-/// Everything but the commit itself.
-pub fn purge(link: &mut Link, ours: u64, now: Now, purge: &Purge, cursor: Cursor) -> Tried<(Purged, Cursor)> {
+/// Everything but the commit itself. The row of meta has another place afterwards.
+pub fn purge(link: &mut Link, ours: u64, now: Now, purge: &Purge, cursor: Cursor) -> Tried<(Purged, Cursor, Place)> {
     const BEGIN: &str = "WITH passed AS (UPDATE meta SET n_commits = n_commits + 1 WHERE one = 1 AND epoch = $1::bigint \
                          RETURNING log_bytes) SELECT runyard_fence((SELECT log_bytes FROM passed))";
     let begin = [Call::new("BEGIN", []), Call::new(BEGIN, [Param::bigint(integer(ours))])];
@@ -47,7 +48,9 @@ pub fn purge(link: &mut Link, ours: u64, now: Now, purge: &Purge, cursor: Cursor
     chunk.delete_deliveries()?;
     chunk.delete_old_runs()?;
     let schedule = chunk.walk_runs(cursor.schedule)?;
-    Ok((Purged { tasks: chunk.tasks, rest: chunk.rest }, Cursor { schedule, ..cursor }))
+    let place = chunk.query("SELECT ctid FROM meta", [])?;
+    let place = place.first().ok_or_else(|| damaged("the database", "its row of meta is missing".to_owned()))?;
+    Ok((Purged { tasks: chunk.tasks, rest: chunk.rest }, Cursor { schedule, ..cursor }, field(place, 0)?))
 }
 
 fn fenced(ours: u64, fault: Fault) -> Fault {

@@ -17,6 +17,7 @@ use runyard_core::write::{Needs, Rows};
 use super::column::{Column, Param, bigints, uuids};
 use super::commit::seq_of;
 use super::link::{Call, Link};
+use super::places::Floors;
 use super::row::{
     Row, Tried, batch_at, blob_at, damaged, field, id_at, integer, moment, number, session_at, task_at, task_columns,
     task_from,
@@ -112,19 +113,22 @@ pub const QUEUED: &str = concat!(
 pub const OLDEST: &str = concat!(
     "SELECT w.n, ",
     task_columns!(),
-    " FROM unnest($1::bigint[]) WITH ORDINALITY AS w(flow, n) CROSS JOIN LATERAL ((SELECT ",
+    " FROM unnest($1::bigint[], $2::bigint[]) WITH ORDINALITY AS w(flow, floor, n) CROSS JOIN LATERAL ((SELECT ",
     task_columns!(),
-    " FROM tasks t WHERE t.phase = 2 AND t.flow = w.flow AND t.rank = 0 ORDER BY t.seq LIMIT 1) UNION ALL (SELECT ",
+    " FROM tasks t WHERE t.phase = 2 AND t.flow = w.flow AND t.rank = 0 AND t.seq >= w.floor ORDER BY t.seq LIMIT 1) \
+     UNION ALL (SELECT ",
     task_columns!(),
-    " FROM tasks t WHERE t.phase = 2 AND t.flow = w.flow AND t.rank <> 0 ORDER BY t.seq LIMIT 1)) t"
+    " FROM tasks t WHERE t.phase = 2 AND t.flow = w.flow AND t.rank <> 0 AND t.seq >= w.floor ORDER BY t.seq LIMIT 1)) t"
 );
 
-pub fn flow_rows(link: &mut Link, wants: &[FlowWant]) -> Tried<Vec<FlowRows>> {
+pub fn flow_rows(link: &mut Link, wants: &[FlowWant], floors: &mut Floors) -> Tried<Vec<FlowRows>> {
     let n = wants.len();
     let (mut flows, mut ranks) = (Column::bigint(n), Column::int(n));
-    let (mut seqs, mut limits) = (Column::bigint(n), Column::bigint(n));
+    let (mut seqs, mut limits, mut oldest) = (Column::bigint(n), Column::bigint(n), Column::bigint(n));
     for want in wants {
-        let (rank, seq) = want.after.map_or((i32::MIN, -1), |(rank, seq)| (rank, integer(seq)));
+        let (rank, from) = floors.head(want.flow.0);
+        let (rank, seq) = want.after.map_or((rank, from - 1), |(rank, seq)| (rank, integer(seq)));
+        oldest.push_i64(floors.oldest(want.flow.0));
         flows.push_i64(integer(want.flow.0));
         ranks.push_i32(rank);
         seqs.push_i64(seq);
@@ -133,7 +137,7 @@ pub fn flow_rows(link: &mut Link, wants: &[FlowWant]) -> Tried<Vec<FlowRows>> {
     }
     let flows = Param::from(flows);
     let queued = Call::new(QUEUED, [flows.clone(), ranks.into(), seqs.into(), limits.into()]);
-    let answers = link.query_all(READING, &[queued, Call::new(OLDEST, [flows])])?;
+    let answers = link.query_all(READING, &[queued, Call::new(OLDEST, [flows, oldest.into()])])?;
     let none = |want: &FlowWant| FlowRows { flow: want.flow, rows: Vec::new(), oldest: None, rest: Rest::Done };
     let mut read: Vec<FlowRows> = wants.iter().map(none).collect();
     for row in &answers[0] {
@@ -150,6 +154,7 @@ pub fn flow_rows(link: &mut Link, wants: &[FlowWant]) -> Tried<Vec<FlowRows>> {
             *oldest = Some(Box::new(task));
         }
     }
+    wants.iter().zip(&read).for_each(|(want, read)| floors.raise(want, read));
     Ok(read)
 }
 

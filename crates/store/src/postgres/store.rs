@@ -22,12 +22,13 @@ use runyard_core::session::{Session, SessionId};
 use runyard_core::task::Task;
 use runyard_core::write::{Loaded, Needs, Rows, WriteSet};
 
-use super::commit::{META_ANSWER, Scratch, WRITING, refusal, write_all};
+use super::commit::{Scratch, WRITING, refusal, write_all};
 use super::connect::{Address, Options, Purpose};
 use super::link::{Call, Link, transaction};
+use super::places::{Floors, Places};
 use super::purge::{self, Cursor, PURGING};
 use super::reader::Readers;
-use super::row::{Fault, Tried, damaged, field, number};
+use super::row::{Fault, Row, Tried, damaged, field, number};
 use super::{load, migrations, query, schedules};
 use crate::store::{Error, FlowRows, FlowWant, Purge, Purged, Reader, Result, Store};
 
@@ -43,6 +44,9 @@ pub struct PgStore {
     epoch: u64,
     /// As of our last transaction.
     n_commits: u64,
+    /// `None` when they have to be read.
+    places: Option<Places>,
+    floors: Floors,
 }
 
 impl PgStore {
@@ -52,8 +56,8 @@ impl PgStore {
         let address = Address::of(&options, Purpose::Write)?;
         let readers = Arc::new(Readers::new(&options)?);
         let link = Some(Link::open(&address)?);
-        let (scratch, cursor) = (Scratch::default(), Cursor::default());
-        Ok(PgStore { options, address, link, readers, scratch, cursor, epoch: 0, n_commits: 0 })
+        let (scratch, cursor, floors) = (Scratch::default(), Cursor::default(), Floors::default());
+        Ok(PgStore { options, address, link, readers, scratch, cursor, epoch: 0, n_commits: 0, places: None, floors })
     }
 
     /// On this connection or, when it is lost, on the next: what only reads can be asked again.
@@ -77,47 +81,40 @@ impl PgStore {
         Ok(self.link.as_mut().expect("it was opened"))
     }
 
-    /// A whole transaction, until it is known what became of it. Gives the sequence number of the event log.
-    fn settle(&mut self, whole: &[Call]) -> std::result::Result<u64, Fault> {
+    /// A whole transaction, until it is known what became of it. Gives its answers, or the sequence number of the event log
+    /// when it was found to be done.
+    fn settle(&mut self, whole: &[Call]) -> Tried<Settled> {
         let mut patience = Patience::new(self.options.retry_for);
         let mut is_sent = false;
         loop {
-            let tried = match is_sent {
+            let found = match is_sent {
                 true => self.look(),
                 false => Ok(None),
             };
-            let tried = match tried {
-                Ok(None) => {
-                    is_sent = true;
-                    self.send(whole)
-                }
-                Ok(Some(log_seq)) => Ok(log_seq),
+            is_sent = true;
+            let tried = match found {
+                Ok(Some(log_seq)) => Ok(Settled::Found(log_seq)),
+                Ok(None) => self.link().and_then(|link| link.query_all(WRITING, whole)).map(Settled::Answered),
                 Err(fault) => Err(fault),
             };
             match tried {
                 Err(fault) if fault.is_lost() => {
                     self.link = None;
-                    patience.wait(fault).map_err(Fault::Other)?;
-                }
-                Ok(log_seq) => {
-                    self.n_commits += 1;
-                    return Ok(log_seq);
+                    patience.wait(fault)?;
                 }
                 Err(fault) => return Err(fault),
+                Ok(settled) => {
+                    self.n_commits += 1;
+                    return Ok(settled);
+                }
             }
         }
-    }
-
-    fn send(&mut self, whole: &[Call]) -> Tried<u64> {
-        let answers = self.link()?.query_all(WRITING, whole)?;
-        let log_seq = answers[META_ANSWER].first().map(|row| field::<i64>(row, 0)).transpose()?;
-        Ok(log_seq.map(number).ok_or_else(|| damaged("the database", "its row of meta is missing".to_owned()))?)
     }
 
     /// One chunk. A lost answer to its commit is looked for, so that what it says has gone is gone.
     fn purge_once(&mut self, now: Now, purge: &Purge) -> Tried<Purged> {
         let (epoch, cursor) = (self.epoch, self.cursor);
-        let (purged, cursor) = purge::purge(self.link()?, epoch, now, purge, cursor)?;
+        let (purged, cursor, meta) = purge::purge(self.link()?, epoch, now, purge, cursor)?;
         if let Err(fault) = self.link()?.batch(PURGING, "COMMIT") {
             self.link = None;
             if !fault.is_lost() || self.look()?.is_none() {
@@ -126,6 +123,9 @@ impl PgStore {
         }
         self.n_commits += 1;
         self.cursor = cursor;
+        if let Some(places) = &mut self.places {
+            places.meta = meta;
+        }
         Ok(purged)
     }
 
@@ -158,7 +158,7 @@ impl Store for PgStore {
             Ok((load::load(link, taken.meta)?, taken.n_commits))
         })?;
         (self.epoch, self.n_commits) = (loaded.meta.epoch, n_commits);
-        self.cursor = Cursor::default();
+        (self.cursor, self.places, self.floors) = (Cursor::default(), None, Floors::default());
         Ok(loaded)
     }
 
@@ -167,16 +167,30 @@ impl Store for PgStore {
     }
 
     fn commit(&mut self, writes: &WriteSet) -> Result<u64> {
-        let whole = write_all(writes, &mut self.scratch);
-        match self.settle(&whole) {
-            Ok(log_seq) => Ok(log_seq),
+        let mut places = match self.places.take() {
+            Some(places) => places,
+            None => self.read(Places::read)?,
+        };
+        self.floors.lower(writes);
+        let whole = write_all(writes, &places, &mut self.scratch);
+        match self.settle(&whole.calls) {
+            Ok(Settled::Answered(answers)) => {
+                let log_seq = whole.answered(writes, &answers, &mut places)?;
+                self.places = Some(places);
+                Ok(log_seq)
+            }
+            // Where the rows stand now was in the answer that we never got.
+            Ok(Settled::Found(log_seq)) => Ok(log_seq),
             Err(fault @ Fault::Refused { .. }) => Err(refusal(self.link()?, writes, fault)),
             Err(fault) => Err(fault.into()),
         }
     }
 
     fn flow_rows(&mut self, wants: &[FlowWant]) -> Result<Vec<FlowRows>> {
-        self.read(|link| query::flow_rows(link, wants))
+        let mut floors = std::mem::take(&mut self.floors);
+        let read = self.read(|link| query::flow_rows(link, wants, &mut floors));
+        self.floors = floors;
+        read
     }
 
     fn dues(&mut self, clock: Clock, after: Option<Due>, limit: usize) -> Result<Vec<Due>> {
@@ -236,6 +250,13 @@ impl Store for PgStore {
     fn reader(&self) -> Arc<dyn Reader> {
         self.readers.clone()
     }
+}
+
+/// What became of a transaction.
+enum Settled {
+    Answered(Vec<Vec<Row>>),
+    /// It was done, and the answer is lost.
+    Found(u64),
 }
 
 /// How long a lost connection is looked for, and how often.

@@ -1,7 +1,8 @@
 -- One row: how far this store is. `salt` is null until the first load gives it. `n_commits` rises with every transaction of
--- the writer: whoever lost the answer to a commit looks whether it did.
+-- the writer: whoever lost the answer to a commit looks whether it did. It, `flows` and `counts` are changed by nearly every
+-- commit, in place, and have no index: the writer knows where their rows stand.
 CREATE TABLE meta(
-    one integer PRIMARY KEY CHECK (one = 1),
+    one integer NOT NULL CHECK (one = 1),
     epoch bigint NOT NULL,
     n_commits bigint NOT NULL,
     next_seq bigint NOT NULL,
@@ -121,8 +122,8 @@ CREATE TABLE releases(
     PRIMARY KEY (kind, id, ended)
 ) WITH (autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_cost_delay = 0);
 
--- Changed by nearly every commit, in place: half of each page is free for it.
-CREATE TABLE flows(id bigint PRIMARY KEY, n_queued bigint NOT NULL, n_live bigint NOT NULL, key bytea NOT NULL)
+-- Half of each page is free for the next version of its rows.
+CREATE TABLE flows(id bigint NOT NULL, n_queued bigint NOT NULL, n_live bigint NOT NULL, key bytea NOT NULL)
     WITH (fillfactor = 50, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0,
           autovacuum_vacuum_cost_delay = 0);
 
@@ -160,8 +161,7 @@ CREATE TABLE counts(
     cancelled bigint NOT NULL,
     rejected bigint NOT NULL,
     expired bigint NOT NULL,
-    retried bigint NOT NULL,
-    PRIMARY KEY (agent, lane)
+    retried bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 5000, autovacuum_vacuum_scale_factor = 0,
         autovacuum_vacuum_cost_delay = 0);
 
