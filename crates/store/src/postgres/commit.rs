@@ -47,7 +47,7 @@ pub fn write_all(writes: &WriteSet, places: &Places, scratch: &mut Scratch) -> W
     if !writes.happenings.is_empty() {
         encode_happenings(&writes.happenings, &mut scratch.happenings);
     }
-    calls.push(write_meta(writes, places.meta, scratch.happenings.len()));
+    calls.push(write_meta(writes, places.meta, &scratch.happenings));
     insert_tasks(&writes.inserts, scratch, &mut calls);
     update_tasks(&writes.updates, scratch, &mut calls);
     write_edges(writes, &mut calls);
@@ -72,10 +72,6 @@ pub fn write_all(writes: &WriteSet, places: &Places, scratch: &mut Scratch) -> W
     outbox::update(&writes.deliveries_put, &mut scratch.body, &mut calls);
     schedules::write(writes, &mut scratch.body, &mut calls);
     workers::write(writes, &mut scratch.body, &mut calls);
-    if !writes.happenings.is_empty() {
-        let at_ms = Param::bigint(moment(writes.meta.now.wall_ms));
-        calls.push(Call::new(INSERT_HAPPENINGS, [at_ms, Param::bytes(&scratch.happenings)]));
-    }
     Whole { calls: transaction(calls), flows, counts }
 }
 
@@ -98,19 +94,29 @@ impl Whole {
     }
 }
 
-/// Under the number that [`META`] gave them.
-pub const INSERT_HAPPENINGS: &str = "INSERT INTO happenings(seq, at_ms, body) \
-                                     SELECT m.log_seq, $1::bigint, $2::bytea FROM meta m";
-
 /// The fence and the clocks in one row write: a later epoch leaves no row to change. By its place.
-pub const META: &str = "WITH passed AS (UPDATE meta SET n_commits = n_commits + 1, next_seq = $2::bigint, \
-                        next_flow = $3::bigint, wall_ms = $4::bigint, steady_ms = $5::bigint, \
-                        log_seq = log_seq + $6::bigint, log_bytes = log_bytes + $7::bigint, \
-                        next_delivery = $8::bigint, settings_version = settings_version + $9::bigint \
-                        WHERE ctid = $10::tid AND epoch = $1::bigint RETURNING log_seq, ctid AS at) \
-                        SELECT runyard_fence((SELECT log_seq FROM passed)), (SELECT at FROM passed)";
+macro_rules! meta_sql {
+    ($($log:literal)?) => {
+        concat!(
+            "WITH passed AS (UPDATE meta SET n_commits = n_commits + 1, next_seq = $2::bigint, next_flow = $3::bigint, \
+             wall_ms = $4::bigint, steady_ms = $5::bigint, log_seq = log_seq + $6::bigint, \
+             log_bytes = log_bytes + $7::bigint, next_delivery = $8::bigint, \
+             settings_version = settings_version + $9::bigint \
+             WHERE ctid = $10::tid AND epoch = $1::bigint RETURNING log_seq, ctid AS at)",
+            $($log,)?
+            " SELECT runyard_fence((SELECT log_seq FROM passed)), (SELECT at FROM passed)"
+        )
+    };
+}
 
-fn write_meta(writes: &WriteSet, place: Place, n_bytes: usize) -> Call {
+pub const META: &str = meta_sql!();
+
+/// With what happened. Each statement is answered by itself and wakes us up: one less is worth a little.
+pub const META_AND_LOG: &str = meta_sql!(
+    ", logged AS (INSERT INTO happenings(seq, at_ms, body) SELECT log_seq, $11::bigint, $12::bytea FROM passed)"
+);
+
+fn write_meta(writes: &WriteSet, place: Place, happenings: &[u8]) -> Call {
     let meta = &writes.meta;
     let columns = [
         integer(meta.epoch),
@@ -119,11 +125,16 @@ fn write_meta(writes: &WriteSet, place: Place, n_bytes: usize) -> Call {
         integer(meta.now.wall_ms),
         integer(meta.now.steady_ms),
         i64::from(!writes.happenings.is_empty()),
-        n_bytes as i64,
+        happenings.len() as i64,
         integer(meta.next_delivery),
         i64::from(!writes.settings.is_empty()),
     ];
-    Call::new(META, columns.into_iter().map(Param::bigint).chain([place.param()]).collect::<Vec<_>>())
+    let mut params: Vec<Param> = columns.into_iter().map(Param::bigint).chain([place.param()]).collect();
+    if writes.happenings.is_empty() {
+        return Call::new(META, params);
+    }
+    params.extend([Param::bigint(moment(meta.now.wall_ms)), Param::bytes(happenings)]);
+    Call::new(META_AND_LOG, params)
 }
 
 /// Is the row in `tasks_done`?
@@ -147,12 +158,16 @@ fn insert_tasks(inserts: &[Insert], scratch: &mut Scratch, calls: &mut Vec<Call>
             specs.push(task.seq, spec);
         }
     }
-    live.call(calls);
+    match live.n {
+        0 => specs.call(calls),
+        _ => live.call(specs, calls),
+    }
     done.call(calls);
-    specs.call(calls);
 }
 
-pub const INSERT_LIVE: &str = "INSERT INTO tasks(seq, created_at, flow, wall_due, steady_due, session, line, id, batch, \
+/// Their payloads go along, and those of rows that have ended already.
+pub const INSERT_LIVE: &str = "WITH specs AS (INSERT INTO specs(seq, spec) \
+                               SELECT * FROM unnest($16::bigint[], $17::bytea[])) INSERT INTO tasks(seq, created_at, flow, wall_due, steady_due, session, line, id, batch, \
                                rank, attempt, phase, key, body, result) \
                                SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], \
                                $5::bigint[], $6::bigint[], $7::bigint[], $8::uuid[], $9::uuid[], $10::int[], \
@@ -218,10 +233,7 @@ impl LiveRows {
         self.result.push_some_bytes(result);
     }
 
-    fn call(self, calls: &mut Vec<Call>) {
-        if self.n == 0 {
-            return;
-        }
+    fn call(self, specs: Specs, calls: &mut Vec<Call>) {
         let columns = [
             self.seq,
             self.created_at,
@@ -238,6 +250,8 @@ impl LiveRows {
             self.key,
             self.body,
             self.result,
+            specs.seq,
+            specs.spec,
         ];
         calls.push(Call::new(INSERT_LIVE, columns.map(Param::from)));
     }
@@ -331,7 +345,7 @@ impl DoneRows {
     }
 }
 
-pub const INSERT_SPECS: &str = "INSERT INTO specs(seq, spec) SELECT * FROM unnest($1::bigint[], $2::bytea[])";
+const INSERT_SPECS: &str = "INSERT INTO specs(seq, spec) SELECT * FROM unnest($1::bigint[], $2::bytea[])";
 
 struct Specs {
     n: usize,

@@ -17,6 +17,7 @@ use super::{commit, load, migrations, outbox, query, schedules};
 fn hot() -> Vec<(&'static str, &'static [&'static str])> {
     vec![
         (commit::META, &[]),
+        (commit::META_AND_LOG, &[]),
         (commit::UPDATE_LIVE, &["tasks_phase"]),
         (commit::FINISH, &["tasks_phase"]),
         (commit::UPDATE_DONE, &["tasks_done_seq"]),
