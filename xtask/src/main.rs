@@ -16,14 +16,16 @@ use std::process::ExitCode;
 use crate::step::{Outcome, Step};
 
 fn main() -> ExitCode {
-    let command = std::env::args().nth(1);
-    let steps = match command.as_deref() {
-        Some("test") => test_steps(),
-        Some("soak") => soak_steps(),
-        Some("conform") => return conform::conform(),
-        Some("depend") => return depend::depend(),
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let steps = match words[..] {
+        ["test"] => test_steps(),
+        ["soak"] => [soak_steps(), postgres_soak_steps()].into_iter().flatten().collect(),
+        ["soak", "--store", "postgres"] => postgres_soak_steps(),
+        ["conform"] => return conform::conform(),
+        ["depend"] => return depend::depend(),
         _ => {
-            eprintln!("usage: cargo xtask test | soak | conform | depend");
+            eprintln!("usage: cargo xtask test | soak [--store postgres] | conform | depend");
             return ExitCode::from(2);
         }
     };
@@ -86,5 +88,21 @@ fn soak_steps() -> Vec<Step> {
             "10 000 clients that wait, ten times too many submits, 100 000 schedules",
             "cargo run --release -p runyard -- bench --only edge,schedules --strict",
         ),
+    ]
+}
+
+/// Half an hour each, unless `RUNYARD_SOAK_SECONDS` and `RUNYARD_NODES_SECONDS` say otherwise.
+fn postgres_soak_steps() -> Vec<Step> {
+    vec![
+        Step::tests(
+            "PostgreSQL beside a reader that stays, 30 minutes",
+            "cargo test --release -p runyard --test soak_postgres -- --nocapture",
+        )
+        .env("RUNYARD_SOAK_SECONDS", "1800"),
+        Step::tests(
+            "three nodes and everything that can happen to them, 30 minutes",
+            "cargo test --release -p runyard --test three_nodes -- --nocapture",
+        )
+        .env("RUNYARD_NODES_SECONDS", "1800"),
     ]
 }

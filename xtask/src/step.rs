@@ -65,7 +65,9 @@ impl Step {
     fn outcome(&self) -> Outcome {
         let mut words = self.command.split_whitespace();
         let program = words.next().expect("a step names a program");
-        let child = Command::new(program).args(words).envs(self.env.iter().copied()).stdout(Stdio::piped()).spawn();
+        // Whoever calls may ask for more or less of it.
+        let env = self.env.iter().copied().filter(|(key, _)| std::env::var_os(key).is_none());
+        let child = Command::new(program).args(words).envs(env).stdout(Stdio::piped()).spawn();
         let mut child = match child {
             Ok(child) => child,
             Err(error) => {

@@ -6,8 +6,8 @@ use crate::bench;
 use crate::client::Client;
 use crate::command::{
     agents, artifacts, audit, backup, batch, cancel, config, cron, demo, drain, heartbeat, input, key, lanes, list,
-    logs, retry, secret, serve, session, show, stats, submit, supervise, tick, top, upload, wait, watch, webhook, why,
-    worker, workers,
+    logs, migrate, nodes, retry, secret, serve, session, show, stats, submit, supervise, tick, top, upload, wait,
+    watch, webhook, why, worker, workers,
 };
 use crate::error::Result;
 use crate::exit::{self, Exit};
@@ -92,6 +92,10 @@ enum Command {
     Lanes(lanes::Args),
     /// List workers, show, drain or remove one
     Workers(workers::Args),
+    /// List the servers that share one PostgreSQL database
+    Nodes,
+    /// Bring the schema of a PostgreSQL database up to date
+    Migrate(migrate::Args),
     /// List sessions, set one, stop what it does
     Session(session::Args),
     /// List webhook deliveries, send one again, show the signing secret
@@ -151,6 +155,8 @@ impl Cli {
             Command::Agents(args) => agents::run(shared, args).await,
             Command::Lanes(args) => lanes::run(shared, args).await,
             Command::Workers(args) => workers::run(shared, args).await,
+            Command::Nodes => nodes::run(shared).await,
+            Command::Migrate(args) => migrate::run(shared, args).await,
             Command::Session(args) => session::run(shared, args).await,
             Command::Webhook(args) => webhook::run(shared, args).await,
             Command::Drain(args) => drain::run(shared, args).await,

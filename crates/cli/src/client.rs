@@ -10,9 +10,9 @@ use runyard_wire::{
     AgentPut, AgentView, ArtifactsView, AuditView, BackupRequest, BackupView, BatchAnswer, BatchRequest, BatchView,
     CancelAnswer, CancelFilter, CancelManyAnswer, CancelRequest, ConfigView, DeliveryView, DrainRequest, DrainView,
     ExplainView, HeartbeatRequest, Id, InputAnswer, InputRequest, KeyCreated, KeyRequest, KeyView, LanePut, LaneView,
-    ListPage, MessageView, PauseRequest, Problem, RunView, ScheduleRequest, ScheduleView, SecretPut, SecretView,
-    SessionSettings, SessionStopAllAnswer, SessionStopAnswer, SessionView, StatsView, StepView, TaskRequest, TaskView,
-    UploadView, WebhookSecrets, WorkerPage, WorkerView,
+    ListPage, MessageView, NodePage, PauseRequest, Problem, RunView, ScheduleRequest, ScheduleView, SecretPut,
+    SecretView, SessionSettings, SessionStopAllAnswer, SessionStopAnswer, SessionView, StatsView, StepView,
+    TaskRequest, TaskView, UploadView, WebhookSecrets, WorkerPage, WorkerView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -171,6 +171,10 @@ impl Client {
 
     pub async fn worker_list(&self, query: &[(&str, String)]) -> Result<Answer<WorkerPage>> {
         self.get(&["v1", "workers"], query).await
+    }
+
+    pub async fn node_list(&self) -> Result<Answer<NodePage>> {
+        self.get(&["v1", "nodes"], &[]).await
     }
 
     pub async fn worker(&self, id: Id) -> Result<Answer<WorkerView>> {

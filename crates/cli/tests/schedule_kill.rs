@@ -6,12 +6,13 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod moments;
 mod support;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use moments::{moments, ms, nominal};
 use serde_json::{Value, json};
 use support::{Server, runs, stop_supervised, wait_until};
 
@@ -37,7 +38,7 @@ fn every_moment_is_fired_exactly_once_whenever_the_server_is_killed() {
     // One more of each, so that what was due at the last kill is surely behind it.
     let after = now_ms();
     for (name, every_ms) in SCHEDULES {
-        wait_until(SOON, "it goes on", || moments(&server, name).keys().any(|at| *at > after));
+        wait_until(SOON, "it goes on", || moments(|path| server.get(path), name).keys().any(|at| *at > after));
         assert_eq!(server.post(&format!("/v1/schedules/{name}/pause"), "{}").status, 200);
         check(&server, name, every_ms, &marks);
     }
@@ -77,28 +78,13 @@ fn wait_for_the_moment(server: &Server, kill: u64) {
     wait_until(SOON, "the moment comes", || now_ms() >= due + offset);
 }
 
-/// By their nominal time.
-fn moments(server: &Server, name: &str) -> BTreeMap<i64, Value> {
-    let mut all = BTreeMap::new();
-    let mut path = format!("/v1/schedules/{name}/runs?limit=1000");
-    loop {
-        let page = server.get(&path);
-        for run in page["items"].as_array().unwrap() {
-            let twice = all.insert(ms(&run["scheduledFor"]), run.clone());
-            assert!(twice.is_none(), "{name}: two runs for one moment: {run:#} {twice:#?}");
-        }
-        let Some(cursor) = page["nextCursor"].as_str() else { return all };
-        path = format!("/v1/schedules/{name}/runs?limit=1000&cursor={cursor}");
-    }
-}
-
 fn check(server: &Server, name: &str, every_ms: i64, marks: &Path) {
     let is_live = |run: &Value| run["outcome"] == "running";
-    wait_until(SOON, "every run has ended", || !moments(server, name).values().any(is_live));
+    let runs = || moments(|path| server.get(path), name);
+    wait_until(SOON, "every run has ended", || !runs().values().any(is_live));
     let schedule = server.get(&format!("/v1/schedules/{name}"));
-    let all = moments(server, name);
-    let anchor = ms(&schedule["schedule"]["anchor"]);
-    let expected: Vec<i64> = (1..=all.len() as i64).map(|n| anchor + n * every_ms).collect();
+    let all = runs();
+    let expected = nominal(&schedule, every_ms, all.len());
     assert_eq!(all.keys().copied().collect::<Vec<_>>(), expected, "{name}: none is left out");
     for run in all.values() {
         assert_eq!((&run["outcome"], &run["attempts"]), (&json!("completed"), &json!(1)), "{name}: {run:#}");
@@ -114,8 +100,4 @@ fn check(server: &Server, name: &str, every_ms: i64, marks: &Path) {
 
 fn now_ms() -> i64 {
     jiff::Timestamp::now().as_millisecond()
-}
-
-fn ms(value: &Value) -> i64 {
-    value.as_str().unwrap().parse::<jiff::Timestamp>().unwrap().as_millisecond()
 }

@@ -9,10 +9,9 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod network;
 mod support;
 
-#[path = "three_hosts/network.rs"]
-mod network;
 #[path = "worker/site.rs"]
 mod site;
 
@@ -22,11 +21,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use network::Network;
+use network::{Network, Plug};
 use serde_json::{Value, json};
 use site::{Host, SOON, Site};
 use support::wait_until;
 
+/// The server's ends of the two cables.
+const LEFT: Plug = Plug { host: "server", name: "left" };
+const RIGHT: Plug = Plug { host: "server", name: "right" };
 const TASKS: usize = 200;
 const PARALLEL: u64 = 4;
 /// The rules of presence, short enough that a test can wait for a loss.
@@ -36,9 +38,9 @@ const CONFIG: &str = "\
 
 #[test]
 fn nothing_is_lost_and_nothing_ends_twice_whoever_is_cut_off_or_asleep() {
-    let network = Network::new();
+    let network = wired();
     // From here on this thread, and whatever it starts, is on the server's host.
-    network.enter_server();
+    network.enter("server");
     let site = Arc::new(Site::listening("0.0.0.0:7340", CONFIG));
     let left = join(&site, &network, "left", "10.77.1.1");
     let right = join(&site, &network, "right", "10.77.2.1");
@@ -48,10 +50,10 @@ fn nothing_is_lost_and_nothing_ends_twice_whoever_is_cut_off_or_asleep() {
     let ids = submit(&site, &ledger);
 
     until_completed(&site, TASKS / 5);
-    network.cut("left");
+    network.cut(LEFT);
     site.until_status("left", "offline");
     until_completed(&site, TASKS * 2 / 5);
-    network.mend("left");
+    network.mend(LEFT);
     until_back(&site, "left");
 
     until_completed(&site, TASKS / 2);
@@ -71,6 +73,18 @@ fn nothing_is_lost_and_nothing_ends_twice_whoever_is_cut_off_or_asleep() {
         wait_until(SOON, "a worker has tidied up", || support::runs(host.data()).is_empty());
     }
     println!("{n_rerun} of {TASKS} tasks ran more than once; capacity looked at {n_samples} times");
+}
+
+/// Each worker has a network of its own with the server, and none with the other.
+fn wired() -> Network {
+    let network = Network::of(&["server", "left", "right"]);
+    for (near, net) in [(LEFT, 1), (RIGHT, 2)] {
+        let far = Plug { host: near.name, name: "server" };
+        network.cable(near, far);
+        network.address(near, &format!("10.77.{net}.1/24"));
+        network.address(far, &format!("10.77.{net}.2/24"));
+    }
+    network
 }
 
 fn join(site: &Site, network: &Network, name: &str, server: &str) -> Host {

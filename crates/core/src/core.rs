@@ -12,7 +12,8 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::config::Config;
 use crate::event::{
-    Admit, Answer, Command, Due, Event, FirstAnswer, Happening, HappeningKind, IdempotencyRow, Release, Report, Subject,
+    Admit, Answer, Asked, Command, Due, Event, FirstAnswer, Happening, HappeningKind, IdempotencyRow, Release, Report,
+    Subject,
 };
 use crate::fleet::Fleet;
 use crate::flow::FlowKey;
@@ -291,6 +292,7 @@ impl Core {
             Event::Worker { ticket, worker, act } => self.on_worker(now, ticket, worker, act, out),
             Event::Workers { ticket, only } => answer(out, ticket, Answer::Workers(self.worker_views(now, only))),
             Event::Demand { ticket } => answer(out, ticket, Answer::Demand(Box::new(self.demand(now)))),
+            Event::NodeHolds { name } => self.happen(now, HappeningKind::NodeHolds, Subject::Node { name }),
             Event::Configure { ticket, config } => self.on_configure(now, ticket, config, out),
             Event::Remember { ticket, name, value } => {
                 self.tick.settings.push((name, value));
@@ -319,6 +321,9 @@ impl Core {
                 needs.keys.extend(submission.idempotency.iter().cloned());
                 for item in &submission.items {
                     needs.keys.extend(item.idempotency.iter().cloned());
+                    if submission.asked == Asked::Again {
+                        self.need_tasks(&[item.id], needs);
+                    }
                     self.need_tasks(&item.depends_on, needs);
                     item.session.iter().for_each(|member| self.need_session(&member.key, needs));
                 }

@@ -16,7 +16,7 @@ use crate::worker::{Demand, Vitals, WorkerAct, WorkerAnswer, WorkerRefusal, Work
 
 pub use crate::happening::{Happening, HappeningKind, Subject, TaskFacts};
 pub use crate::submission::{
-    FirstAnswer, Idempotency, IdempotencyRow, NewBatch, NewMember, NewTask, Submission, SubmitMode,
+    Asked, FirstAnswer, Idempotency, IdempotencyRow, NewBatch, NewMember, NewTask, Submission, SubmitMode,
 };
 pub use crate::worker::WorkerSpec;
 
@@ -85,6 +85,10 @@ pub enum Event {
     /// Which work finds no worker, and which workers no work?
     Demand {
         ticket: Ticket,
+    },
+    /// Another node of this store has become the one that writes it.
+    NodeHolds {
+        name: Name,
     },
     /// Limits replaced as a whole. What they were merged from, if it must survive, comes as a `Remember` in the same tick.
     Configure {

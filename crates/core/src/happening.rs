@@ -45,10 +45,11 @@ pub enum HappeningKind {
     WorkerDraining = 31,
     WorkerResumed = 32,
     WorkerRemoved = 33,
+    NodeHolds = 34,
 }
 
 impl HappeningKind {
-    pub const ALL: [HappeningKind; 34] = [
+    pub const ALL: [HappeningKind; 35] = [
         HappeningKind::TaskCreated,
         HappeningKind::TaskQueued,
         HappeningKind::TaskStarted,
@@ -83,6 +84,7 @@ impl HappeningKind {
         HappeningKind::WorkerDraining,
         HappeningKind::WorkerResumed,
         HappeningKind::WorkerRemoved,
+        HappeningKind::NodeHolds,
     ];
 
     /// The name users see in the event stream.
@@ -122,6 +124,7 @@ impl HappeningKind {
             HappeningKind::WorkerDraining => "worker.draining",
             HappeningKind::WorkerResumed => "worker.resumed",
             HappeningKind::WorkerRemoved => "worker.removed",
+            HappeningKind::NodeHolds => "node.holds",
         }
     }
 
@@ -167,6 +170,10 @@ pub enum Subject {
     Session(Box<Session>),
     Schedule(Box<ScheduleFacts>),
     Config,
+    /// One of several servers on one store.
+    Node {
+        name: Name,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug)]

@@ -105,7 +105,11 @@ impl Delivery {
         match &self.happening.subject {
             Subject::Task(facts) => Some(facts.task.0),
             Subject::Batch(batch) => Some(batch.id.0),
-            Subject::Worker { .. } | Subject::Session(_) | Subject::Schedule(_) | Subject::Config => None,
+            Subject::Worker { .. }
+            | Subject::Session(_)
+            | Subject::Schedule(_)
+            | Subject::Config
+            | Subject::Node { .. } => None,
         }
     }
 

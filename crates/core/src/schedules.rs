@@ -6,7 +6,7 @@ use runyard_cron::written;
 
 use crate::core::{Core, DUES_PER_WAKE, answer};
 use crate::event::{
-    Accepted, Admit, Answer, Command, HappeningKind, NewTask, Refusal, Release, Subject, Submission, SubmitMode,
+    Accepted, Admit, Answer, Asked, Command, HappeningKind, NewTask, Refusal, Release, Subject, Submission, SubmitMode,
 };
 use crate::hash::mix;
 use crate::ids::{ScheduleId, TaskId, Ticket};
@@ -206,8 +206,14 @@ impl Core {
             origin: Some(Origin { schedule: run.schedule, run: run.n }),
             ..NewTask::new(self.task_of_run(now, run), template.flow.clone(), spec)
         };
-        let submission =
-            Submission { ticket: Ticket(0), batch: None, mode: SubmitMode::All, items: vec![item], idempotency: None };
+        let submission = Submission {
+            ticket: Ticket(0),
+            batch: None,
+            mode: SubmitMode::All,
+            items: vec![item],
+            idempotency: None,
+            asked: Asked::Once,
+        };
         match self.submit(now, submission) {
             Answer::Submitted { items } => match items.into_iter().next() {
                 Some(Ok(Accepted { merged: Some(_), .. })) => {

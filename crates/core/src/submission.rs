@@ -17,6 +17,16 @@ pub struct Submission {
     pub items: Vec<NewTask>,
     /// Key of the whole submission: the batch's, or the single task's.
     pub idempotency: Option<Idempotency>,
+    pub asked: Asked,
+}
+
+/// Whether an earlier try with the same ids may have been stored without anybody having heard the answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Asked {
+    #[default]
+    Once,
+    /// What is stored is the answer.
+    Again,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

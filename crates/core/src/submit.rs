@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::batch::Batch;
 use crate::core::{BatchEntry, Core, Entry, answer};
 use crate::event::{
-    Accepted, Admit, Answer, CancelAnswer, Change, ChangeRefusal, Command, FirstAnswer, HappeningKind, Idempotency,
-    IdempotencyRow, NewMember, NewTask, Refusal, Subject, Submission, SubmitMode, TaskFacts,
+    Accepted, Admit, Answer, Asked, CancelAnswer, Change, ChangeRefusal, Command, FirstAnswer, HappeningKind,
+    Idempotency, IdempotencyRow, NewMember, NewTask, Refusal, Subject, Submission, SubmitMode, TaskFacts,
 };
 use crate::flow::FlowKey;
 use crate::hash::DetMap;
@@ -49,8 +49,9 @@ type Verdict = Result<Option<Accepted>, Refusal>;
 impl Core {
     pub(crate) fn on_submit(&mut self, now: Now, submission: Submission, out: &mut Vec<Command>) {
         let ticket = submission.ticket;
-        let result = match self.replay(submission.idempotency.as_ref()) {
-            Some(replayed) => replayed,
+        let known = self.replay(submission.idempotency.as_ref()).or_else(|| self.stored(&submission));
+        let result = match known {
+            Some(known) => known,
             None => self.submit(now, submission),
         };
         answer(out, ticket, result);
@@ -65,6 +66,31 @@ impl Core {
         } else {
             Some(Answer::Refused(Refusal::KeyReused { key: key.key.clone() }))
         }
+    }
+
+    /// What is asked again with the same ids is answered from the rows, if it was stored the first time.
+    fn stored(&self, submission: &Submission) -> Option<Answer> {
+        if submission.asked == Asked::Once {
+            return None;
+        }
+        let phase = |item: &NewTask| self.tasks.get(&item.id).map(|entry| entry.task.phase());
+        let found: Vec<Option<Phase>> = submission.items.iter().map(phase).collect();
+        let first = found.iter().position(Option::is_some)?;
+        let tasks = submission.items.iter().zip(found);
+        let mut tasks = tasks.map(|(item, phase)| (item.id, phase.unwrap_or(Phase::Rejected)));
+        Some(match &submission.batch {
+            Some(batch) => Answer::Replayed(FirstAnswer::Batch { id: batch.id, tasks: tasks.collect() }),
+            None => match tasks.nth(first)? {
+                // It was refused and recorded; by now there may be room, but not under this id.
+                (id, Phase::Rejected) => Answer::Refused(Refusal::QueueFull {
+                    agent: None,
+                    queued: self.n_unstarted,
+                    limit: self.config.queued_max,
+                    recorded: Some(id),
+                }),
+                (id, phase) => Answer::Replayed(FirstAnswer::Task { id, phase }),
+            },
+        })
     }
 
     pub(crate) fn submit(&mut self, now: Now, submission: Submission) -> Answer {

@@ -23,6 +23,7 @@ use crate::desk::Desk;
 use crate::edge::{Bodies, RateLimits, StreamPass, Streams};
 use crate::handle::Handle;
 use crate::metrics::Metrics;
+use crate::nodes::{Cluster, Documents};
 use crate::problem::Error;
 use crate::secrets::Vault;
 use crate::waiters::Waiters;
@@ -35,7 +36,7 @@ pub const WORKER_EMBEDDED: &str = "embedded";
 pub struct App {
     pub handle: Handle,
     pub config: Arc<Live>,
-    pub keys: Keys,
+    pub keys: Arc<Keys>,
     pub metrics: Arc<Metrics>,
     pub waiters: Arc<Waiters>,
     pub worker: Worker,
@@ -43,7 +44,11 @@ pub struct App {
     pub roster: Arc<Roster>,
     /// and what lies ready for them.
     pub desk: Arc<Desk>,
-    pub webhooks: Webhooks,
+    pub webhooks: Arc<Webhooks>,
+    /// What of all this another node may change.
+    pub documents: Documents,
+    /// Where this server is one of several nodes.
+    pub cluster: Option<Arc<Cluster>>,
     pub data_dir: PathBuf,
     pub listen: SocketAddr,
     pub audit: Audit,
@@ -64,6 +69,27 @@ impl App {
         let reader = self.handle.reader().clone();
         let read = tokio::task::spawn_blocking(move || read(&*reader)).await;
         Ok(read.map_err(|_| Error::Internal("a read ended without an answer".into()))??)
+    }
+
+    /// Whether orders may still be given here.
+    pub fn holds(&self) -> bool {
+        self.cluster.as_ref().is_none_or(|cluster| cluster.member.holds())
+    }
+
+    /// The log of an ended attempt whose file is on another node's disk is brought here, where the database has it.
+    pub async fn bring_log(&self, task: TaskId, attempt: u32) {
+        let Some(cluster) = self.cluster.clone() else { return };
+        let path = self.worker.places().log_file(task.0, attempt);
+        let bring = move || -> Option<()> {
+            if path.exists() {
+                return None;
+            }
+            let log = cluster.nodes.log(task, attempt).ok()??;
+            std::fs::create_dir_all(path.parent()?).ok()?;
+            let draft = path.with_extension("brought");
+            std::fs::write(&draft, log).and_then(|()| std::fs::rename(&draft, &path)).ok()
+        };
+        let _ = tokio::task::spawn_blocking(bring).await;
     }
 
     /// Patches the configuration.
@@ -174,6 +200,11 @@ impl Keys {
         let key = ring.find(presented).ok_or(Error::UnknownKey)?;
         key.last_used.mark(clock::wall_ms());
         Ok(key.caller())
+    }
+
+    /// As another node has changed it.
+    pub fn replace(&self, ring: KeyRing) {
+        self.ring.store(Arc::new(ring));
     }
 
     pub fn ring(&self) -> Arc<KeyRing> {

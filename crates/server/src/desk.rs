@@ -17,6 +17,7 @@ pub use order::Workshop;
 pub use tray::{Input, Mail, Said};
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Instant;
 
 use runyard_core::event::{Event, Held, Report, Start};
 use runyard_core::hash::DetMap;
@@ -251,7 +252,7 @@ fn report_event(worker: WorkerId, held: Held, report: Report) -> Event {
 
 /// On the scheduler's thread, after the commit.
 impl Orders for Desk {
-    fn start(&self, starts: Vec<Start>) {
+    fn start(&self, starts: Vec<Start>, _: Option<Instant>) {
         let mut trays = self.lock();
         for start in starts {
             let (worker, task) = (start.worker, start.task);

@@ -11,6 +11,7 @@ use runyard_store::store::{self, Holder, Reader, User};
 use runyard_worker::MayRun;
 use serde_json::Map;
 
+use crate::access::{self, KeyRing, USED_SETTING};
 use crate::config::{self, Config, Durability, Live, PATCH_SETTING, Sources};
 use crate::intake;
 use crate::secrets::{self, SealingKey, Vault};
@@ -94,6 +95,14 @@ pub(crate) fn with_patch(
         }
     };
     Ok(live.sealing_with(key.clone()))
+}
+
+/// The keys in the store, and when each was last used.
+pub(crate) fn stored_keys(reader: &dyn Reader) -> store::Result<Result<KeyRing, serde_json::Error>> {
+    let stored = reader.setting(access::SETTING)?;
+    let used = reader.setting(USED_SETTING)?;
+    let ring = stored.map_or(Ok(KeyRing::default()), |bytes| KeyRing::from_json(&bytes));
+    Ok(ring.inspect(|ring| ring.recall(used.as_deref())))
 }
 
 /// What seals everything secret that the store holds.

@@ -42,11 +42,15 @@ pub enum Unavailable {
     Recovering,
     #[error("the server is stopping")]
     Stopped,
+    #[error("another node holds the scheduler lease")]
+    NotHolder,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Readiness {
     Recovering,
+    /// Another node has the scheduler.
+    Following,
     Ready,
     Draining,
     Stopping,
@@ -66,6 +70,7 @@ struct Shared {
 /// still one when the recovery is over.
 #[derive(Default)]
 struct Standing {
+    follows: bool,
     serves: bool,
     drains: bool,
     stops: bool,
@@ -75,6 +80,7 @@ impl Standing {
     fn readiness(&self) -> Readiness {
         match self {
             Standing { stops: true, .. } => Readiness::Stopping,
+            Standing { follows: true, .. } => Readiness::Following,
             Standing { serves: false, .. } => Readiness::Recovering,
             Standing { drains: true, .. } => Readiness::Draining,
             _ => Readiness::Ready,
@@ -92,6 +98,8 @@ struct Inbox {
     answers: DetMap<Ticket, oneshot::Sender<Answer>>,
     next_ticket: u64,
     closed: bool,
+    /// There is no scheduler behind it for now.
+    follows: bool,
 }
 
 impl Handle {
@@ -117,6 +125,9 @@ impl Handle {
             if inbox.closed {
                 return Err(Unavailable::Stopped);
             }
+            if inbox.follows {
+                return Err(Unavailable::NotHolder);
+            }
             let ticket = Ticket(inbox.next_ticket);
             let mut event = make(ticket);
             if let Some(refusal) = inbox.turn_away(&mut event) {
@@ -140,6 +151,10 @@ impl Handle {
     /// Sends events nobody waits for: reports, heartbeats.
     pub fn tell(&self, events: impl IntoIterator<Item = Event>) {
         let mut inbox = self.lock();
+        if inbox.follows {
+            // Its worker repeats what counts to whoever is the holder.
+            return;
+        }
         events.into_iter().for_each(|event| inbox.push(event));
         drop(inbox);
         self.shared.wake.notify_one();
@@ -166,6 +181,27 @@ impl Handle {
     /// Said by the scheduler: it has recovered.
     pub(crate) fn set_serving(&self) {
         self.stand(|standing| standing.serves = true);
+    }
+
+    /// Said by the scheduler: it is another node's now. Whoever waits for an answer learns that the outcome is unknown.
+    pub(crate) fn set_following(&self) {
+        {
+            let mut inbox = self.lock();
+            inbox.follows = true;
+            inbox.control.clear();
+            inbox.submits.clear();
+            inbox.n_items = 0;
+            inbox.room.forget();
+            inbox.room.note_cleared();
+            inbox.answers.clear();
+        }
+        self.stand(|standing| (standing.follows, standing.serves) = (true, false));
+    }
+
+    /// Said by the scheduler: this node holds the lease, and is about to load.
+    pub(crate) fn set_holding(&self) {
+        self.lock().follows = false;
+        self.stand(|standing| standing.follows = false);
     }
 
     /// Said by the scheduler: a tick failed.
@@ -347,7 +383,7 @@ fn n_items(event: &Event) -> usize {
 #[cfg(test)]
 pub(crate) mod tests {
     use futures_util::FutureExt;
-    use runyard_core::event::{NewTask, Submission, SubmitMode};
+    use runyard_core::event::{Asked, NewTask, Submission, SubmitMode};
     use runyard_core::flow::{FlowKey, Place, Resources, Shape};
     use runyard_core::ids::{TaskId, WorkerId};
     use runyard_core::task::Tier;
@@ -369,7 +405,16 @@ pub(crate) mod tests {
         let flow = FlowKey { agent: agent.into(), lane: "main".into(), tier: Tier::Normal, shape, gates: Vec::new() };
         let new = NewTask::new(TaskId(1), flow, Default::default());
         let items = vec![new; n];
-        move |ticket| Event::Submit(Submission { ticket, batch: None, mode: SubmitMode::All, items, idempotency: None })
+        move |ticket| {
+            Event::Submit(Submission {
+                ticket,
+                batch: None,
+                mode: SubmitMode::All,
+                items,
+                idempotency: None,
+                asked: Asked::Once,
+            })
+        }
     }
 
     fn drained(handle: &Handle) -> Vec<usize> {

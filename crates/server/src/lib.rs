@@ -10,7 +10,10 @@ mod serve;
 mod server;
 pub mod tick;
 
+mod footing;
 mod ground;
+mod migrate;
+mod shelf;
 
 mod app;
 mod audit;
@@ -28,6 +31,8 @@ mod autoscale;
 mod desk;
 mod workers;
 
+mod nodes;
+
 mod clock;
 pub mod feed;
 #[cfg(test)]
@@ -44,6 +49,7 @@ pub mod config;
 pub mod logging;
 pub mod metrics;
 
+pub use migrate::{MigrateMode, Migrated, migrate};
 pub use routes::openapi_json;
 pub use serve::serve;
 pub use server::{Error, SERVER_FILE, STORE_FILE, ServeOptions, Server};

@@ -104,6 +104,9 @@ fn log_happenings(happenings: &[Happening]) {
             ),
             // The reload itself is logged where it is done, with what changed.
             Subject::Config => {}
+            Subject::Node { name } => {
+                tracing::info!(target: "runyard::nodes", node = %name, "{}", happening.kind.as_str());
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use runyard_core::ids::TaskId;
 use runyard_exec::{Places, workspace};
 
 use crate::metrics::Metrics;
+use crate::nodes::LogKeeper;
 use crate::scheduler::Observer;
 use crate::waiters::Waiters;
 use crate::workers::Roster;
@@ -21,6 +22,8 @@ pub struct Observers {
     metrics: Arc<Metrics>,
     waiters: Arc<Waiters>,
     roster: Arc<Roster>,
+    /// Where other nodes are to read logs too.
+    keeper: Option<LogKeeper>,
     gone: mpsc::Sender<Vec<TaskId>>,
 }
 
@@ -30,6 +33,7 @@ impl Observers {
         metrics: Arc<Metrics>,
         waiters: Arc<Waiters>,
         roster: Arc<Roster>,
+        keeper: Option<LogKeeper>,
         data_dir: &Path,
     ) -> std::io::Result<Observers> {
         let places = Places::new(data_dir)?;
@@ -40,7 +44,7 @@ impl Observers {
             }
         };
         std::thread::Builder::new().name("file-cleaner".into()).spawn(clean)?;
-        Ok(Observers { metrics, waiters, roster, gone })
+        Ok(Observers { metrics, waiters, roster, keeper, gone })
     }
 }
 
@@ -50,6 +54,9 @@ impl Observer for Observers {
         self.metrics.observe(happenings);
         self.waiters.observe(happenings);
         self.roster.observe(happenings);
+        if let Some(keeper) = &self.keeper {
+            keeper.observe(happenings);
+        }
     }
 
     fn recovered(&self) {

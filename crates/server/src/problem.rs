@@ -8,12 +8,14 @@ use axum::response::{IntoResponse, Response};
 use runyard_core::event::{ChangeRefusal, Refusal};
 use runyard_core::ids::{TaskId, WorkerId};
 use runyard_core::task::Phase;
+use runyard_store::store;
 use runyard_wire::{Id, PROBLEM_CONTENT_TYPE, ParseError, Problem, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::access::{KeyError, Scope};
 use crate::config;
 use crate::handle::Unavailable;
+use crate::nodes::UNSETTLED;
 use crate::secrets;
 
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +80,8 @@ pub enum Error {
     Refused(Refusal),
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
+    #[error("no node holds the scheduler lease, or it cannot be reached")]
+    NoHolder,
     #[error("the task has already ended as {}", .0.as_str())]
     Terminal(Phase),
     #[error("the task is {}: only an ended task can be retried", .0.as_str())]
@@ -103,7 +107,7 @@ pub enum Error {
     #[error(transparent)]
     Key(#[from] KeyError),
     #[error("the store could not answer")]
-    Store(#[from] runyard_store::store::Error),
+    Store(#[from] store::Error),
     #[error("{0}")]
     Internal(Cow<'static, str>),
 }
@@ -163,7 +167,11 @@ impl IntoResponse for Error {
         if let Error::Store(error) = &self {
             tracing::error!(target: "runyard::http", error = error as &dyn std::error::Error, "a read failed");
         }
+        let is_unsettled = is_unsettled(&self);
         let mut response = problem_response(&problem(&self));
+        if is_unsettled {
+            response.headers_mut().insert(UNSETTLED, HeaderValue::from_static("true"));
+        }
         if needs_key {
             response
                 .headers_mut()
@@ -171,6 +179,16 @@ impl IntoResponse for Error {
         }
         response
     }
+}
+
+/// Nobody here knows whether the command was, or will be, carried out; another node may.
+fn is_unsettled(error: &Error) -> bool {
+    let unavailable = match error {
+        Error::Store(store::Error::Away { .. }) => return true,
+        Error::Unavailable(unavailable) | Error::Secret(secrets::Error::Unavailable(unavailable)) => unavailable,
+        _ => return false,
+    };
+    matches!(unavailable, Unavailable::Recovering | Unavailable::NotHolder | Unavailable::Stopped)
 }
 
 fn whose(agent: &str) -> String {
@@ -238,6 +256,8 @@ pub fn problem(error: &Error) -> Problem {
         Error::Unavailable(Unavailable::Busy) => plain(503, "busy", detail),
         Error::Unavailable(Unavailable::Recovering) => plain(503, "recovering", detail),
         Error::Unavailable(Unavailable::Stopped) => plain(503, "stopping", detail),
+        Error::Unavailable(Unavailable::NotHolder) => plain(503, "not_holder", detail),
+        Error::NoHolder => plain(503, "no_holder", detail),
         Error::Terminal(phase) => with(plain(409, "already_terminal", detail), [("state", json!(phase.as_str()))]),
         Error::StillLive(phase) => with(plain(409, "still_live", detail), [("state", json!(phase.as_str()))]),
         Error::NotRunning(phase) => with(plain(409, "not_running", detail), [("state", json!(phase.as_str()))]),
@@ -258,6 +278,7 @@ pub fn problem(error: &Error) -> Problem {
         Error::Key(KeyError::NotFound) => plain(404, "not_found", detail),
         Error::Key(KeyError::TooMany) => plain(409, "too_many_keys", detail),
         Error::Key(KeyError::LastAdmin) => plain(409, "last_admin_key", detail),
+        Error::Store(store::Error::Away { .. }) => plain(503, "no_database", detail),
         Error::Key(KeyError::NoRandomness) | Error::Store(_) | Error::Internal(_) => plain(500, "internal", detail),
     }
 }
@@ -394,7 +415,7 @@ fn retry_after_s(code: &str) -> Option<u64> {
     match code {
         "queue_full" | "too_many_flows" | "session_full" | "too_many_streams" => Some(5),
         "draining" | "stopping" => Some(10),
-        "busy" | "recovering" => Some(1),
+        "busy" | "recovering" | "not_holder" | "no_holder" | "no_database" => Some(1),
         _ => None,
     }
 }

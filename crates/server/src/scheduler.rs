@@ -28,7 +28,7 @@ use runyard_core::worker::Vitals;
 use runyard_exec::guard::Guard;
 use runyard_exec::process::supervise::SupervisorProgram;
 use runyard_exec::{Kind, Secrets};
-use runyard_store::store::{Purge, Store};
+use runyard_store::store::{self, Purge, Store};
 use runyard_store::yard::{Ticked, Yard};
 use runyard_worker::{DockerDefaultsNow, MayRun, ProcessDefaultsNow, Worker, WorkerOptions};
 use tokio::sync::watch;
@@ -37,6 +37,7 @@ use crate::clock::{Clock, wall_ms};
 use crate::desk::Desk;
 use crate::feed::Commit;
 use crate::handle::Handle;
+use crate::nodes::{OutpostLink, Tenure};
 pub(crate) use embedded::{Offer, known_worker_id, worker_id, worker_spec};
 pub(crate) use hands::{Crew, Hands, Nobody, Orders, Told, carry_out, end};
 
@@ -48,6 +49,10 @@ const PURGE_EVERY: Duration = Duration::from_secs(60);
 const PURGE_PAUSE_BUSY: Duration = Duration::from_millis(20);
 const RECOVER_PAUSE_MIN: Duration = Duration::from_millis(50);
 const RECOVER_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Behind the end of a lease, when it is sure to be over.
+const LEASE_MARGIN: Duration = Duration::from_millis(1);
+/// After a load that failed for another reason than another node.
+const LOAD_PAUSE: Duration = Duration::from_millis(500);
 /// Beyond the worker's own grace, for reports of what it stopped.
 const STOP_MARGIN: Duration = Duration::from_secs(6);
 
@@ -59,9 +64,26 @@ pub trait Observer: Send {
     fn purged(&self, tasks: &[TaskId]);
 }
 
+/// Opens the store for one term of the scheduler.
+pub type OpenStore = Box<dyn FnMut() -> store::Result<Box<dyn Store + Send>> + Send>;
+
+/// Without it a term does not begin.
+pub type Prepare = Box<dyn FnMut() -> store::Result<()> + Send>;
+
+/// A store that is open already, for the only term there is.
+pub fn once(store: impl Store + Send + 'static) -> OpenStore {
+    let mut store = Some(store);
+    Box::new(move || Ok(Box::new(store.take().expect("a store of one's own has one term"))))
+}
+
 pub struct SchedulerOptions {
-    pub store: Box<dyn Store + Send>,
-    pub config: Arc<runyard_core::config::Config>,
+    pub store: OpenStore,
+    /// By what right it runs.
+    pub tenure: Tenure,
+    /// Called when a term begins, before anything is served: what other nodes changed is read again.
+    pub prepare: Prepare,
+    /// As it is when a term begins.
+    pub config: Box<dyn Fn() -> Arc<runyard_core::config::Config> + Send>,
     /// Read anew for each chunk, so that a reload takes effect.
     pub purge: Box<dyn Fn() -> Purge + Send>,
     pub data_dir: PathBuf,
@@ -85,6 +107,7 @@ pub struct SchedulerOptions {
 pub struct Scheduler {
     handle: Handle,
     worker: Worker,
+    link: OutpostLink,
     n_held: watch::Receiver<usize>,
     grace: Duration,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -106,7 +129,10 @@ impl Scheduler {
     /// Starts the thread. It recovers in the background; `Handle::readiness` says when it serves.
     pub fn spawn(options: SchedulerOptions, handle: Handle) -> Result<Scheduler, Error> {
         let id = worker_id(&options.data_dir)?;
-        let link = handle.clone();
+        let link = match options.tenure {
+            Tenure::Sole => OutpostLink::sole(handle.clone()),
+            Tenure::Lease(_) => OutpostLink::new(handle.clone()),
+        };
         let worker_options = WorkerOptions {
             id,
             data_dir: options.data_dir.clone(),
@@ -121,7 +147,7 @@ impl Scheduler {
             programs: Default::default(),
             runtime: tokio::runtime::Handle::current(),
         };
-        let worker = Worker::new(worker_options, move |events: Vec<Event>| link.tell(events))?;
+        let worker = Worker::new(worker_options, link.clone())?;
         let keeps: Vec<Kind> = worker.kinds().iter().copied().filter(|kind| worker.keeps(*kind)).collect();
         let spec = worker_spec(id, &Offer { kinds: worker.kinds(), keeps: &keeps, capacity: &options.capacity });
         let (n_held_sender, n_held) = watch::channel(0);
@@ -130,6 +156,9 @@ impl Scheduler {
             handle: handle.clone(),
             worker: worker.clone(),
             desk: options.desk,
+            tenure: options.tenure,
+            link: link.clone(),
+            prepare: options.prepare,
             spec,
             purge: options.purge,
             heartbeat: options.heartbeat,
@@ -146,7 +175,12 @@ impl Scheduler {
             .name("scheduler".into())
             .spawn(move || thread.run(store, config))
             .expect("the operating system gives one more thread");
-        Ok(Scheduler { handle, worker, n_held, grace, thread: Mutex::new(Some(thread)) })
+        Ok(Scheduler { handle, worker, link, n_held, grace, thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Where the worker reports to.
+    pub fn link(&self) -> &OutpostLink {
+        &self.link
     }
 
     pub fn worker(&self) -> &Worker {
@@ -162,6 +196,11 @@ impl Scheduler {
         self.handle.tell([Event::Admit { admit: Admit::Stopping, ticket: None }]);
         self.settled(self.grace + STOP_MARGIN).await;
         self.worker.shutdown(Duration::ZERO).await;
+        self.end().await;
+    }
+
+    /// The loop ends, and nothing else: what the worker runs goes on.
+    pub async fn end(&self) {
         self.handle.close();
         let thread = self.thread.lock().expect("no thread panics while it holds this").take();
         if let Some(thread) = thread {
@@ -183,6 +222,9 @@ struct Loop {
     handle: Handle,
     worker: Worker,
     desk: Arc<Desk>,
+    tenure: Tenure,
+    link: OutpostLink,
+    prepare: Prepare,
     spec: WorkerSpec,
     purge: Box<dyn Fn() -> Purge + Send>,
     heartbeat: Box<dyn Fn() -> Duration + Send>,
@@ -230,17 +272,63 @@ impl Alone {
 }
 
 impl Loop {
-    fn run(mut self, store: Box<dyn Store + Send>, config: Arc<runyard_core::config::Config>) {
-        let salt = crate::clock::salt();
-        let (mut yard, start) = match Yard::open(store, config, salt, wall_ms()) {
-            Ok(opened) => opened,
-            Err(error) => {
-                tracing::error!(error = &error as &dyn std::error::Error, "the store cannot be loaded");
-                self.handle.close();
+    /// One term after the other, until it is closed. Of a store that is its own there is only one.
+    fn run(mut self, mut store: OpenStore, config: Box<dyn Fn() -> Arc<runyard_core::config::Config> + Send>) {
+        let handle = self.handle.clone();
+        loop {
+            if self.tenure.is_shared() {
+                self.handle.set_following();
+                self.link.go_away();
+            }
+            if !self.tenure.await_turn(|| handle.is_closed()) {
                 return;
             }
-        };
+            let opened = self.open(&mut store, &*config);
+            match opened {
+                Ok((yard, start)) => self.term(yard, start),
+                Err(error) => {
+                    tracing::error!(error = &error as &dyn std::error::Error, "the store cannot be loaded");
+                    if !self.tenure.is_shared() {
+                        self.handle.close();
+                    } else if matches!(error, store::Error::Fenced { .. }) {
+                        self.tenure.deposed();
+                    } else {
+                        std::thread::park_timeout(LOAD_PAUSE);
+                    }
+                }
+            }
+            if self.handle.is_closed() {
+                return;
+            }
+        }
+    }
+
+    fn open(
+        &mut self,
+        store: &mut OpenStore,
+        config: &dyn Fn() -> Arc<runyard_core::config::Config>,
+    ) -> store::Result<(Yard, Now)> {
+        let store = store()?;
+        let before = config();
+        let opened = Yard::open(store, before.clone(), crate::clock::salt(), wall_ms())?;
+        if let Some(name) = self.tenure.node() {
+            // Only now nobody else can change them any more; and who asks from now on waits for the first tick.
+            (self.prepare)()?;
+            self.link.come_home();
+            self.handle.set_holding();
+            let changed = Some(config()).filter(|now| *now != before);
+            let configure = changed.map(|config| Event::Configure { ticket: None, config });
+            self.handle.tell_first([Event::NodeHolds { name }].into_iter().chain(configure));
+        }
+        Ok(opened)
+    }
+
+    /// Ticks until it is closed, or is not the holder any more.
+    fn term(&mut self, mut yard: Yard, start: Now) {
         let clock = Clock::from(start);
+        self.n_failed = 0;
+        self.desk.clear_all();
+        self.observer.recovered();
         self.join();
         let mut events = Vec::new();
         let mut again = true;
@@ -252,7 +340,11 @@ impl Loop {
                 return;
             }
             let is_idle = events.is_empty() && !again;
-            again = self.tick(&mut yard, &clock, &mut events);
+            again = match self.tick(&mut yard, &clock, &mut events) {
+                Next::Again => true,
+                Next::Wait => false,
+                Next::Deposed => return,
+            };
             if !is_ready {
                 is_ready = true;
                 self.handle.set_serving();
@@ -277,7 +369,9 @@ impl Loop {
         let heartbeat = (self.heartbeat)();
         let core = yard.next_timeout(now).map_or(heartbeat, Duration::from_millis);
         let heartbeat = heartbeat.saturating_sub(self.seen_at.elapsed());
-        core.min(heartbeat).min(self.until_purge())
+        // A holder that is none any more finds out without being asked.
+        let lease = self.tenure.until().map_or(heartbeat, |until| until.saturating_duration_since(Instant::now()));
+        core.min(heartbeat).min(self.until_purge()).min(lease + LEASE_MARGIN)
     }
 
     fn until_purge(&self) -> Duration {
@@ -297,13 +391,16 @@ impl Loop {
         }
     }
 
-    /// One tick with its effects. True when another can follow at once.
-    fn tick(&mut self, yard: &mut Yard, clock: &Clock, events: &mut Vec<Event>) -> bool {
+    /// One tick with its effects.
+    fn tick(&mut self, yard: &mut Yard, clock: &Clock, events: &mut Vec<Event>) -> Next {
         let n_events = events.len();
         let tickets: Vec<Ticket> = events.iter().filter_map(ticket).collect();
         let told = Told::by(events);
         let began = Instant::now();
         match caught(|| yard.tick(clock.now(), events)) {
+            // It is stored, and whoever is the holder now will find it; but nothing of it may leave.
+            Ok(_) if !self.tenure.holds() => self.deposed("its lease is over"),
+            Err(Failed { fenced: true, reason }) if self.tenure.is_shared() => self.deposed(&reason),
             Ok(ticked) => {
                 let took = began.elapsed();
                 // While something suspect is still to come, one good tick does not end the row of failures.
@@ -316,16 +413,21 @@ impl Loop {
                 self.tell_held(yard);
                 self.handle.publish_room(yard.core(), agents_at_limit(&ticked.commands));
                 self.let_out(ticked, n_events, took);
-                again
+                if again { Next::Again } else { Next::Wait }
             }
-            Err(reason) => {
+            Err(Failed { reason, .. }) => {
                 tracing::error!(reason, "a tick failed; recovering");
                 events.clear();
                 self.handle.drop_answers(tickets);
-                self.recover(yard, clock);
-                true
+                self.recover(yard, clock)
             }
         }
+    }
+
+    fn deposed(&mut self, reason: &str) -> Next {
+        tracing::warn!(reason, "this node is not the holder any more");
+        self.tenure.deposed();
+        Next::Deposed
     }
 
     /// They are counted one by one, so only when somebody waits for them.
@@ -338,7 +440,8 @@ impl Loop {
     }
 
     fn let_out(&self, ticked: Ticked, n_events: usize, took: Duration) {
-        let crew = Crew { own: self.spec.id, hands: &self.worker, desk: &*self.desk };
+        let not_after = self.tenure.until();
+        let crew = Crew { own: self.spec.id, hands: &self.worker, desk: &*self.desk, not_after };
         let answers = carry_out(&crew, ticked.commands);
         if ticked.commit.is_some() {
             self.observer.committed(&ticked.happenings, n_events, took);
@@ -352,7 +455,7 @@ impl Loop {
         self.handle.answer(answers);
     }
 
-    fn recover(&mut self, yard: &mut Yard, clock: &Clock) {
+    fn recover(&mut self, yard: &mut Yard, clock: &Clock) -> Next {
         self.handle.set_recovering();
         loop {
             // The first try is at once. What fails again and again (a full disk, a row that cannot be handled) is not
@@ -364,18 +467,23 @@ impl Loop {
             self.n_failed += 1;
             match caught(|| yard.recover(clock.now())) {
                 Ok(()) => break,
-                Err(reason) => tracing::error!(reason, "the store cannot be reloaded; trying again"),
+                Err(Failed { fenced: true, reason }) if self.tenure.is_shared() => return self.deposed(&reason),
+                Err(Failed { reason, .. }) => tracing::error!(reason, "the store cannot be reloaded; trying again"),
+            }
+            if !self.tenure.holds() {
+                return self.deposed("its lease ran out while the store could not be reached");
             }
             // Nobody waits without end for a disk that is full: what has gathered is refused, nothing of it is stored.
             self.handle.refuse_waiting();
             if self.handle.is_closed() {
-                return;
+                return Next::Wait;
             }
         }
         self.observer.recovered();
         self.desk.clear_all();
         self.join();
         self.handle.set_serving();
+        Next::Again
     }
 
     fn join(&mut self) {
@@ -413,19 +521,38 @@ impl Loop {
     }
 }
 
-/// An error, or a panic, as one line: after either nothing that memory believed counts any more.
-pub(crate) fn caught<T>(work: impl FnOnce() -> runyard_store::store::Result<T>) -> Result<T, String> {
+/// How a piece of work for the store came to nothing.
+pub(crate) struct Failed {
+    /// In one line.
+    pub reason: String,
+    /// Somebody else writes this store now.
+    pub fenced: bool,
+}
+
+/// An error, or a panic: after either nothing that memory believed counts any more.
+pub(crate) fn caught<T>(work: impl FnOnce() -> store::Result<T>) -> Result<T, Failed> {
     match std::panic::catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(error)) => {
             let causes = std::iter::successors(std::error::Error::source(&error), |cause| cause.source());
-            Err(causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}")))
+            let reason = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
+            Err(Failed { reason, fenced: matches!(error, store::Error::Fenced { .. }) })
         }
         Err(panic) => {
             let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-            Err(format!("panicked: {}", text.unwrap_or("no text")))
+            Err(Failed { reason: format!("panicked: {}", text.unwrap_or("no text")), fenced: false })
         }
     }
+}
+
+/// What the loop does after a tick.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// Another can follow at once.
+    Again,
+    Wait,
+    /// The term is over.
+    Deposed,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -85,6 +85,13 @@ impl Vault {
         Ok(Vault { config, key, stored: ArcSwap::from_pointee(stored), changing: Mutex::default() })
     }
 
+    /// As another node has changed them.
+    pub fn replace(&self, stored: Option<&[u8]>) -> Result<(), serde_json::Error> {
+        let stored: Stored = stored.map_or(Ok(Stored::new()), serde_json::from_slice)?;
+        self.stored.store(Arc::new(stored));
+        Ok(())
+    }
+
     pub fn list(&self) -> Vec<Known> {
         let config = self.config.current();
         let configured = config.config.secrets.iter().map(|(name, secret)| Known {

@@ -56,7 +56,13 @@ fn greet(server: &Server, out: &mut impl Write) -> io::Result<()> {
     let (url, data_dir, key_file) = (&server.url, &server.data_dir, &server.key_file);
     writeln!(out, "Runyard {} listens on {url}", env!("CARGO_PKG_VERSION"))?;
     writeln!(out, "  data   {}", data_dir.display())?;
+    if let Some(node) = server.node() {
+        writeln!(out, "  node   {node}")?;
+    }
     match key_file {
+        Some(path) if !path.exists() => {
+            writeln!(out, "  key    as on the other nodes (the first of them made admin.key)")?
+        }
         Some(path) => writeln!(out, "  key    {} (the command line on this machine finds it)", path.display())?,
         None => writeln!(out, "  key    none asked for (--no-auth)")?,
     }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runyard_core::worker::Vitals;
-use runyard_store::sqlite::SqliteStore;
-use runyard_store::store::{self, Reader, Store, User};
-use runyard_wire::Id;
+use runyard_exec::Places;
+use runyard_store::sqlite::Lock;
+use runyard_store::store::{self, Reader};
 use runyard_worker::machine::Machine;
 use serde_json::{Map, Value};
 use socket2::SockRef;
@@ -20,29 +20,30 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{self, ADMIN_KEY_FILE, KeyError, KeyRing, NewKey, Scope, USED_SETTING, write_key_file};
-use crate::app::{App, KeyMode, Keys, keep_used, remember};
+use crate::access::{ADMIN_KEY_FILE, KeyError};
+use crate::app::{App, keep_used};
 use crate::audit::Audit;
 use crate::autoscale;
-use crate::clock;
 use crate::config::{self, Live, Sources, to_core, to_docker_defaults, to_process_defaults, to_purge, watch_file};
 use crate::desk::Desk;
 use crate::edge::tls::{self, Tls};
 use crate::edge::{self, Doors, Front, RateLimits, Streams};
 use crate::feed;
-use crate::ground::{self, capacity, data_dir, open_store, sealing_key, vault, with_patch};
+use crate::footing::{Footing, Place};
+use crate::ground::{self, capacity, data_dir, sealing_key};
 use crate::handle::{Handle, Readiness};
 use crate::logging;
 use crate::metrics::Metrics;
+use crate::nodes::{self, Cluster, Documents, LogKeeper, Outpost, PeerError, Role, Tenure};
 use crate::observe::Observers;
 use crate::otlp;
 use crate::routes;
-use crate::scheduler::{self, Scheduler, SchedulerOptions};
-use crate::secrets::SealingKey;
-use crate::secrets::Vault;
+use crate::scheduler::{self, OpenStore, Prepare, Scheduler, SchedulerOptions};
+use crate::secrets::{SealError, Vault};
+use crate::shelf::{Shelf, Stored, make_admin};
 use crate::uploads;
 use crate::waiters::Waiters;
-use crate::webhook::{self, Deliverer, OwnSecrets, Webhooks};
+use crate::webhook::Deliverer;
 use crate::workers::Roster;
 
 pub const STORE_FILE: &str = "runyard.db";
@@ -52,6 +53,12 @@ pub const SERVER_FILE: &str = "server.json";
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Messages in flight get two seconds of their own; this is for what goes wrong with that.
 const DELIVERER_MAX: Duration = Duration::from_secs(3);
+/// How long the first node waits for its key to be stored before it says where that is.
+const ADMIN_MAX: Duration = Duration::from_secs(5);
+/// How long a node that stops waits for another one to have the lease.
+const HAND_OVER_MAX: Duration = Duration::from_secs(3);
+/// Beyond the time that work has to end, for telling the new holder of it.
+const GOODBYE_MARGIN: Duration = Duration::from_secs(8);
 /// Requests in flight get so long after the scheduler has stopped.
 const CLOSE_MAX: Duration = Duration::from_secs(2);
 
@@ -121,6 +128,14 @@ pub enum Error {
         #[source]
         source: store::Error,
     },
+    #[error("cannot use the database")]
+    Database(#[source] store::Error),
+    #[error("this node did not find its place among the others: {why}")]
+    Unsettled { why: String },
+    #[error("the key that the other nodes seal secrets with cannot be used here")]
+    SealingKey(#[source] SealError),
+    #[error(transparent)]
+    Peers(#[from] PeerError),
     #[error("the stored keys cannot be read")]
     StoredKeys(#[source] serde_json::Error),
     #[error("the stored secrets cannot be read")]
@@ -151,6 +166,14 @@ pub struct Server {
     telemetry: JoinHandle<()>,
     close: CancellationToken,
     serving: JoinHandle<io::Result<()>>,
+    outpost: Option<RunningOutpost>,
+    _lock: Option<Lock>,
+}
+
+/// A node's worker, speaking to other nodes when there is somebody to speak to.
+struct RunningOutpost {
+    leave: CancellationToken,
+    task: JoinHandle<()>,
 }
 
 impl Server {
@@ -163,21 +186,44 @@ impl Server {
             return Err(Error::NoAuthInPublic { listen: addr });
         }
         let tls = Tls::load(&fixed.current().config.server.tls)?;
-        let store = open_store(&data_dir, fixed.current().config.store.durability, User::Server).await?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let key = sealing_key(&data_dir);
+        let footing = Footing::find(
+            &data_dir,
+            &fixed.current().config.clone(),
+            Place { addr, scheme, no_auth: options.no_auth },
+            &key,
+        )
+        .await?;
+        let Footing { store, reader, tenure, cluster, lock } = footing;
         // The store's lock is held: nobody else is at work here.
         uploads::clear_parts(&data_dir);
-        let reader = store.reader();
-        let key = sealing_key(&data_dir);
-        let live = Arc::new(with_patch(sources, &*reader, &data_dir, &key, fixed)?);
         let handle = Handle::new(reader.clone());
+        let shelf = Shelf {
+            sources,
+            fixed,
+            no_auth: options.no_auth,
+            reader: reader.clone(),
+            data_dir: data_dir.clone(),
+            key: key.clone(),
+            handle: handle.clone(),
+            cluster: cluster.clone(),
+        };
+        // A database answers when it does.
+        let stored = tokio::task::spawn_blocking(move || shelf.read()).await.map_err(|_| Error::Thread)?;
+        let Stored { live, roster, keys, webhooks, vault } = stored?;
         let (metrics, waiters) = (Arc::new(Metrics::default()), Arc::new(Waiters::default()));
-        let rows = reader.workers().map_err(|source| Error::Store { path: data_dir.clone(), source })?;
-        let roster = Arc::new(Roster::of(rows));
-        let observers = Observers::new(metrics.clone(), waiters.clone(), roster.clone(), &data_dir)
+        let keeper = cluster.as_ref().map(|cluster| log_keeper(cluster, &data_dir)).transpose()?;
+        let observers = Observers::new(metrics.clone(), waiters.clone(), roster.clone(), keeper, &data_dir)
             .map_err(|source| Error::Data { path: data_dir.clone(), source })?;
-        let keys = keys(&options, &*reader, &data_dir, &handle)?;
-        let webhooks = webhooks(&*reader, &data_dir, &handle, key.clone())?;
-        let vault = vault(&live, &*reader, &data_dir, key)?;
+        let documents = Documents {
+            keys: keys.clone(),
+            live: live.clone(),
+            vault: vault.clone(),
+            webhooks: webhooks.clone(),
+            roster: roster.clone(),
+            key,
+        };
         let desk = Arc::new(Desk::new(handle.clone()));
         let runs = Runs {
             supervisor: options.supervisor.clone(),
@@ -185,10 +231,12 @@ impl Server {
             desk: desk.clone(),
             roster: roster.clone(),
         };
+        let scheme_url = url_of(addr, scheme);
         // Before there is anybody who commits: the first of it is logged too.
         logging::spawn_task_log(handle.feed().commits());
         let commits = handle.feed().commits();
-        let scheduler = spawn_scheduler(store, &live, &data_dir, runs, observers, handle.clone()).await?;
+        let terms = Terms { store, tenure, prepare: refreshed(documents.clone(), reader.clone()) };
+        let scheduler = spawn_scheduler(terms, &live, &data_dir, runs, observers, handle.clone()).await?;
         let streams = Streams::new(metrics.streams.clone());
         let app = Arc::new(App {
             handle,
@@ -200,6 +248,8 @@ impl Server {
             roster,
             desk,
             webhooks,
+            documents,
+            cluster: cluster.clone(),
             data_dir: data_dir.clone(),
             listen: addr,
             audit: Audit::open(&data_dir).map_err(|source| Error::Data { path: data_dir.clone(), source })?,
@@ -220,12 +270,29 @@ impl Server {
         };
         let serving = tokio::spawn(edge::serve(listener, front));
         spawn_watchers(&app, tls.clone());
-        let deliverer = tokio::spawn(Deliverer::new(app.clone()).run());
+        let deliverer = tokio::spawn(Deliverer::run(app.clone()));
+        let outpost = match cluster {
+            Some(cluster) => Some(spawn_node(&app, cluster, &scheduler).await),
+            None => None,
+        };
         let telemetry = otlp::spawn(app.clone(), commits, close.clone());
-        let url = url_of(addr, if tls.is_some() { "https" } else { "http" });
+        let url = scheme_url;
         write_server_file(&data_dir, &url).map_err(|source| Error::Data { path: data_dir.clone(), source })?;
         let key_file = (!options.no_auth).then(|| data_dir.join(ADMIN_KEY_FILE));
-        Ok(Server { addr, url, data_dir, key_file, app, scheduler, deliverer, telemetry, close, serving })
+        Ok(Server {
+            addr,
+            url,
+            data_dir,
+            key_file,
+            app,
+            scheduler,
+            deliverer,
+            telemetry,
+            close,
+            serving,
+            outpost,
+            _lock: lock,
+        })
     }
 
     #[cfg(test)]
@@ -235,6 +302,12 @@ impl Server {
 
     pub fn handle(&self) -> &Handle {
         &self.app.handle
+    }
+
+    /// Its name and where the others reach it, for a server that is one of several.
+    pub fn node(&self) -> Option<String> {
+        let card = self.app.cluster.as_ref()?.member.card();
+        Some(format!("{} at {}", card.name, card.url))
     }
 
     /// Returns when the scheduler has recovered and takes work. False when it stopped instead.
@@ -252,7 +325,10 @@ impl Server {
         if tokio::time::timeout(DELIVERER_MAX, &mut self.deliverer).await.is_err() {
             self.deliverer.abort();
         }
-        self.scheduler.stop(drain).await;
+        match self.app.cluster.clone() {
+            None => self.scheduler.stop(drain).await,
+            Some(cluster) => self.leave_cluster(cluster, drain).await,
+        }
         self.close.cancel();
         if tokio::time::timeout(DELIVERER_MAX, &mut self.telemetry).await.is_err() {
             self.telemetry.abort();
@@ -261,6 +337,31 @@ impl Server {
             self.serving.abort();
         }
         let _ = std::fs::remove_file(self.data_dir.join(SERVER_FILE));
+    }
+
+    /// Where there is another node, it gets the lease at once, and what runs here is its work from then on. Else this is the
+    /// stop of a server that is alone.
+    async fn leave_cluster(&mut self, cluster: Arc<Cluster>, drain: Duration) {
+        let member = cluster.member.clone();
+        let asked = member.clone();
+        if tokio::task::spawn_blocking(move || asked.has_others()).await.unwrap_or(false) {
+            self.scheduler.end().await;
+            self.scheduler.link().go_away();
+            let leaving = member.clone();
+            let _ = tokio::task::spawn_blocking(move || leaving.hand_over()).await;
+            let mut roles = member.roles();
+            let followed = roles.wait_for(|role| matches!(role, Role::Follower { .. }));
+            let _ = tokio::time::timeout(HAND_OVER_MAX, followed).await;
+        } else {
+            self.scheduler.stop(drain).await;
+        }
+        if let Some(RunningOutpost { leave, mut task }) = self.outpost.take() {
+            leave.cancel();
+            if tokio::time::timeout(drain + GOODBYE_MARGIN, &mut task).await.is_err() {
+                task.abort();
+            }
+        }
+        let _ = tokio::task::spawn_blocking(move || member.leave()).await;
     }
 
     /// Returns only if the scheduler gave up: without it nothing here can be served.
@@ -300,54 +401,6 @@ async fn listen(listen: &str) -> Result<(TcpListener, SocketAddr), Error> {
     Ok((listener, addr))
 }
 
-/// The stored keys, with an admin key made where there is none.
-fn keys(options: &ServeOptions, reader: &dyn Reader, data_dir: &Path, handle: &Handle) -> Result<Keys, Error> {
-    if options.no_auth {
-        return Ok(Keys::new(KeyMode::Off, stored_keys(reader, data_dir)?));
-    }
-    let mut ring = stored_keys(reader, data_dir)?;
-    if !ring.has_admin() {
-        let new = NewKey {
-            id: Id(clock::new_id()).to_string(),
-            name: "admin".into(),
-            scopes: vec![Scope::Admin],
-            agents: None,
-            created_at_ms: clock::wall_ms(),
-        };
-        let (_, text) = ring.add(new)?;
-        // The file before the store: after a crash in between the next start makes another key, and nobody has lost one.
-        let path = data_dir.join(ADMIN_KEY_FILE);
-        write_key_file(&path, &text).map_err(|source| Error::Data { path, source })?;
-        tokio::spawn(keep_keys(handle.clone(), ring.clone()));
-    }
-    Ok(Keys::new(KeyMode::Required, ring))
-}
-
-/// What webhooks are signed with; where there is nothing yet, the deliverer makes it.
-fn webhooks(reader: &dyn Reader, data_dir: &Path, handle: &Handle, key: Arc<SealingKey>) -> Result<Webhooks, Error> {
-    let stored =
-        reader.setting(webhook::SETTING).map_err(|source| Error::Store { path: data_dir.to_owned(), source })?;
-    let secrets = stored.map_or(Ok(OwnSecrets::default()), |bytes| OwnSecrets::from_json(&bytes, &key));
-    let secrets = secrets.map_err(Error::StoredSecrets)?;
-    Ok(Webhooks::new(secrets, key, handle.posted().clone()))
-}
-
-fn stored_keys(reader: &dyn Reader, data_dir: &Path) -> Result<KeyRing, Error> {
-    let stored =
-        reader.setting(access::SETTING).map_err(|source| Error::Store { path: data_dir.to_owned(), source })?;
-    let ring = stored.map_or(Ok(KeyRing::default()), |bytes| KeyRing::from_json(&bytes).map_err(Error::StoredKeys))?;
-    let used = reader.setting(USED_SETTING).map_err(|source| Error::Store { path: data_dir.to_owned(), source })?;
-    ring.recall(used.as_deref());
-    Ok(ring)
-}
-
-/// The scheduler may still be recovering, so this is not waited for.
-async fn keep_keys(handle: Handle, ring: KeyRing) {
-    if let Err(error) = remember(&handle, &ring).await {
-        tracing::error!(target: "runyard::access", "the admin key could not be stored: {error}");
-    }
-}
-
 /// What processes and requests are run with.
 struct Runs {
     supervisor: Option<PathBuf>,
@@ -356,8 +409,54 @@ struct Runs {
     roster: Arc<Roster>,
 }
 
+/// How often, and by what right, the scheduler runs.
+struct Terms {
+    store: OpenStore,
+    tenure: Tenure,
+    prepare: Prepare,
+}
+
+/// What other nodes changed while they held the lease is read again when this one gets it.
+fn refreshed(documents: Documents, reader: Arc<dyn Reader>) -> Prepare {
+    Box::new(move || match documents.refresh(&*reader) {
+        // A key that was revoked elsewhere must not be good here: better no holder than one that does not know.
+        Err(nodes::DocumentError::Store(error)) => Err(error),
+        Err(error) => {
+            tracing::error!(target: "runyard::nodes", error = &error as &dyn std::error::Error,
+                "not all that other nodes changed is in force here");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    })
+}
+
+fn log_keeper(cluster: &Cluster, data_dir: &Path) -> Result<LogKeeper, Error> {
+    let places = Places::new(data_dir).map_err(|source| Error::Data { path: data_dir.to_owned(), source })?;
+    Ok(LogKeeper::start(cluster.nodes.clone(), places))
+}
+
+/// What only a node does: it follows while another is the holder, and so does its worker.
+async fn spawn_node(app: &Arc<App>, cluster: Arc<Cluster>, scheduler: &Scheduler) -> RunningOutpost {
+    tokio::spawn(nodes::follow(app.clone(), cluster.clone()));
+    let making = tokio::spawn(make_admin(app.clone()));
+    if cluster.member.role() == Role::Holder {
+        // Who starts the first node looks for its key next.
+        let _ = tokio::time::timeout(ADMIN_MAX, making).await;
+    }
+    let config = app.config.current();
+    let outpost = Outpost {
+        link: scheduler.link().clone(),
+        worker: scheduler.worker().clone(),
+        capacity: capacity(&config.config.worker),
+        drain: Duration::from_millis(config.config.server.drain_ms),
+    };
+    let leave = CancellationToken::new();
+    let task = tokio::spawn(outpost.run(cluster, leave.clone()));
+    RunningOutpost { leave, task }
+}
+
 async fn spawn_scheduler(
-    store: SqliteStore,
+    terms: Terms,
     live: &Arc<Live>,
     data_dir: &Path,
     runs: Runs,
@@ -367,10 +466,12 @@ async fn spawn_scheduler(
     let merged = live.current();
     let config = &merged.config;
     let (purge_from, defaults_from, docker_from) = (live.clone(), live.clone(), live.clone());
-    let heartbeat_from = live.clone();
+    let (heartbeat_from, config_from) = (live.clone(), live.clone());
     let options = SchedulerOptions {
-        store: Box::new(store),
-        config: Arc::new(to_core(config)),
+        store: terms.store,
+        tenure: terms.tenure,
+        prepare: terms.prepare,
+        config: Box::new(move || Arc::new(to_core(&config_from.current().config))),
         purge: Box::new(move || to_purge(&purge_from.current().config)),
         data_dir: data_dir.to_owned(),
         grace_ms: config.worker.grace_ms.0,
@@ -405,7 +506,7 @@ fn spawn_watchers(app: &Arc<App>, tls: Option<Tls>) {
 }
 
 /// A server that listens everywhere is reached here by loopback.
-fn url_of(addr: SocketAddr, scheme: &str) -> String {
+pub(crate) fn url_of(addr: SocketAddr, scheme: &str) -> String {
     match addr.ip() {
         ip if ip.is_unspecified() => format!("{scheme}://127.0.0.1:{}", addr.port()),
         _ => format!("{scheme}://{addr}"),

@@ -75,6 +75,8 @@ pub enum Error {
     ServerRuns { data_dir: PathBuf, pid: u32 },
     #[error("another tick is at work on {} (pid {pid})", data_dir.display())]
     TickRuns { data_dir: PathBuf, pid: u32 },
+    #[error("a tick works on the store in the data directory, and [store] names a database; a server works on that")]
+    SharedStore,
     #[error(transparent)]
     Server(#[from] server::Error),
     #[error("nothing more was done, and nothing of it was lost: {reason}")]
@@ -86,6 +88,10 @@ pub async fn tick(options: TickOptions) -> Result<Summary, Error> {
     let sources = options.sources();
     let fixed = Live::load(sources.clone(), Map::new()).map_err(server::Error::Config)?;
     logging::init(&log_of(&fixed.current())).map_err(server::Error::Log)?;
+    let is_shared = crate::footing::database(&fixed.current().config).map_err(Error::Server)?.is_some();
+    if is_shared {
+        return Err(Error::SharedStore);
+    }
     match options.mode {
         Mode::Act => act(&options, sources, fixed).await,
         Mode::Rehearse => rehearse(&options, sources, fixed).await,

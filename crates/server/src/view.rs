@@ -320,6 +320,7 @@ pub fn event_view(id: String, happening: &Happening) -> EventView {
         }
         Subject::Schedule(facts) => schedule::add_schedule_facts(&mut view, facts),
         Subject::Config => {}
+        Subject::Node { name } => view.data = Some(json!({ "node": name.as_str() }).into()),
     }
     view
 }

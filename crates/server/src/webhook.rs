@@ -64,6 +64,11 @@ impl Webhooks {
         Webhooks { secrets: ArcSwap::from_pointee(secrets), key, rotating: Default::default(), posted }
     }
 
+    /// As another node has changed them.
+    pub fn replace(&self, secrets: OwnSecrets) {
+        self.secrets.store(Arc::new(secrets));
+    }
+
     /// Whoever comes first makes the first one, the deliverer or somebody who asks for it: nothing is signed, and nobody
     /// is shown anything, before it is kept.
     pub async fn own(&self, handle: &Handle) -> Result<Arc<OwnSecrets>, secrets::Error> {

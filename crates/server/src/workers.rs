@@ -92,6 +92,14 @@ impl Roster {
         roster
     }
 
+    /// As the store has them now, which another node may have changed.
+    pub fn replace(&self, rows: Vec<WorkerRow>) {
+        let there: std::collections::HashSet<WorkerId> = rows.iter().map(|row| row.spec.id).collect();
+        let gone: Vec<WorkerId> = self.read().cards.keys().filter(|id| !there.contains(id)).copied().collect();
+        gone.into_iter().for_each(|id| self.remove(id));
+        rows.iter().for_each(|row| self.put(row));
+    }
+
     /// It has registered, for the first time or again.
     pub fn put(&self, row: &WorkerRow) {
         let mut known = self.known.write().expect("no thread panics while it holds the roster");

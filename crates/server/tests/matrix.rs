@@ -104,6 +104,7 @@ fn table() -> Vec<Row> {
             Everyones,
             json!({"name": "w", "cpus": 1, "ramMb": 1, "kinds": ["noop"]}),
         ),
+        read("/v1/nodes", Everyones),
         read("/v1/workers", Everyones),
         read("/v1/workers/{id}", Everyones),
         admin("delete", "/v1/workers/{id}"),

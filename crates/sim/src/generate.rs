@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use runyard_core::config::{AgentConfig, Config, GateConfig, LaneConfig, PlacementConfig};
 use runyard_core::event::{
-    Change, HappeningKind, Idempotency, NewBatch, NewMember, NewTask, Refusal, SessionAct, Submission, SubmitMode,
-    WorkerSpec,
+    Asked, Change, HappeningKind, Idempotency, NewBatch, NewMember, NewTask, Refusal, SessionAct, Submission,
+    SubmitMode, WorkerSpec,
 };
 use runyard_core::flow::{FlowKey, Place, Resources, Shape};
 use runyard_core::ids::{BatchId, TaskId, Ticket, WorkerId};
@@ -328,7 +328,14 @@ pub fn submission(rng: &mut Rng, universe: &Universe, pool: &Pool<'_>) -> Submis
     if rng.chance(70) {
         let item = item(rng, universe, pool, &[]);
         let idempotency = key(rng, pool, &item.flow.agent, item.id.0 as u64);
-        return Submission { ticket, batch: None, mode: SubmitMode::All, items: vec![item], idempotency };
+        return Submission {
+            ticket,
+            batch: None,
+            mode: SubmitMode::All,
+            items: vec![item],
+            idempotency,
+            asked: Asked::Once,
+        };
     }
     let n_items = rng.between(1, 8);
     let mut items: Vec<NewTask> = Vec::new();
@@ -350,7 +357,7 @@ pub fn submission(rng: &mut Rng, universe: &Universe, pool: &Pool<'_>) -> Submis
         NewBatch { id: BatchId(rng.id()), parallelism, calls_back: rng.chance(40), spec: b"batch".as_slice().into() };
     let agent = items[0].flow.agent.clone();
     let idempotency = key(rng, pool, &agent, batch.id.0 as u64);
-    Submission { ticket, batch: Some(batch), mode, items, idempotency }
+    Submission { ticket, batch: Some(batch), mode, items, idempotency, asked: Asked::Once }
 }
 
 fn item(rng: &mut Rng, universe: &Universe, pool: &Pool<'_>, siblings: &[TaskId]) -> NewTask {

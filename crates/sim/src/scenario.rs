@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use runyard_core::config::{AgentConfig, Config};
-use runyard_core::event::{Event, NewMember, NewTask, SessionAct, Submission, SubmitMode};
+use runyard_core::event::{Asked, Event, NewMember, NewTask, SessionAct, Submission, SubmitMode};
 use runyard_core::flow::{FlowKey, Place, Resources, Shape};
 use runyard_core::ids::TaskId;
 use runyard_core::name::Name;
@@ -168,7 +168,14 @@ fn item(world: &mut World, agent: &str, tier: Tier) -> NewTask {
 fn send(world: &mut World, item: NewTask) -> TaskId {
     let id = item.id;
     let ticket = world.ticket();
-    let submission = Submission { ticket, batch: None, mode: SubmitMode::All, items: vec![item], idempotency: None };
+    let submission = Submission {
+        ticket,
+        batch: None,
+        mode: SubmitMode::All,
+        items: vec![item],
+        idempotency: None,
+        asked: Asked::Once,
+    };
     world.inbox.push(Event::Submit(submission));
     id
 }

@@ -40,6 +40,14 @@ pub struct NodeRow {
     pub is_holder: bool,
 }
 
+/// All nodes, and the number of the scheduler's term.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeList {
+    /// Rises each time that one of them takes the store over.
+    pub epoch: u64,
+    pub nodes: Vec<NodeRow>,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Bid {
     /// Takes the lease if it is free or over, keeps it if it is ours.
@@ -81,7 +89,7 @@ pub trait Nodes: Send + Sync {
     fn leave(&self, node: NodeId) -> Result<()>;
 
     /// Those heard of within the last day, by name. Earlier ones are forgotten.
-    fn all(&self) -> Result<Vec<NodeRow>>;
+    fn all(&self) -> Result<NodeList>;
 
     /// Keeps the log of an attempt that has ended, so that every node can show it. A second one replaces the first; one of
     /// a task that is not there (any more) is not kept. It goes with its task.

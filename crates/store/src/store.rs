@@ -36,6 +36,13 @@ pub enum Error {
     Locked { path: std::path::PathBuf, holder: Option<Holder> },
     #[error("{what} is damaged: {detail}")]
     Damaged { what: &'static str, detail: String },
+    /// The database cannot be reached, or went away in the middle: the same may go well later.
+    #[error("{doing}: the database is away")]
+    Away {
+        doing: &'static str,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     #[error("{doing}")]
     Driver {
         doing: &'static str,

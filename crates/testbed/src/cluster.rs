@@ -46,19 +46,38 @@ struct Owner {
 }
 
 impl Cluster {
-    /// An initialised data directory, with its superuser reachable through the socket in it.
-    pub fn new() -> Cluster {
-        let dir = tempfile::Builder::new().prefix("runyard-pg-").tempdir().expect("a temporary directory").keep();
+    /// An initialised data directory below this one, with its superuser reachable through the socket in it.
+    pub fn new(below: &Path) -> Cluster {
+        let cluster = Cluster::empty(below);
+        let mut initdb = cluster.command(&binary("initdb"));
+        initdb.args(["--username=postgres", "--auth-local=trust", "--auth-host=scram-sha-256", "--encoding=UTF8"]);
+        initdb.args(["--locale=C", "--no-sync", "--pgdata"]).arg(cluster.data());
+        succeed(initdb);
+        cluster
+    }
+
+    /// A copy of one whose server runs at this port, and which follows it once it is started.
+    pub fn following(other: &Cluster, port: u16) -> Cluster {
+        let cluster = Cluster::empty(&std::env::temp_dir());
+        let mut copy = cluster.command(&binary("pg_basebackup"));
+        copy.args(["--username=postgres", "--write-recovery-conf", "--checkpoint=fast", "--no-sync"]);
+        copy.arg("--host").arg(&other.dir).arg(format!("--port={port}")).arg("--pgdata").arg(cluster.data());
+        succeed(copy);
+        cluster
+    }
+
+    fn empty(below: &Path) -> Cluster {
+        let dir =
+            tempfile::Builder::new().prefix("runyard-pg-").tempdir_in(below).expect("a temporary directory").keep();
         let owner = rustix::process::getuid().is_root().then(unprivileged);
         let cluster = Cluster { dir, owner, server: None };
         cluster.own(&cluster.dir);
-        let data = cluster.data();
-        let mut initdb = cluster.command(&binary("initdb"));
-        initdb.args(["--username=postgres", "--auth-local=trust", "--auth-host=scram-sha-256", "--encoding=UTF8"]);
-        initdb.args(["--locale=C", "--no-sync", "--pgdata"]).arg(&data);
-        let output = initdb.output().expect("initdb starts");
-        assert!(output.status.success(), "initdb failed: {}", String::from_utf8_lossy(&output.stderr));
         cluster
+    }
+
+    /// It may have ended by itself.
+    pub fn is_running(&self) -> bool {
+        self.server.as_ref().is_some_and(Server::is_alive)
     }
 
     pub fn data(&self) -> PathBuf {
@@ -192,6 +211,11 @@ impl Server {
         drop(input);
         let _ = self.shell.wait();
     }
+}
+
+fn succeed(mut command: Command) {
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{command:?} failed: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// On the path, or where Debian keeps the versions of a server that may stand beside each other: the latest of them.

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,6 +21,8 @@ pub struct Options {
     pub tls: bool,
     /// More settings, as on the server's command line.
     pub settings: Vec<(String, String)>,
+    /// Where its directory is made, if it is not to be with all other temporary ones.
+    pub below: Option<PathBuf>,
 }
 
 pub struct Postgres {
@@ -42,7 +44,7 @@ impl Postgres {
     }
 
     pub fn start_with(options: &Options) -> Postgres {
-        let mut cluster = Cluster::new();
+        let mut cluster = Cluster::new(&options.below.clone().unwrap_or_else(std::env::temp_dir));
         let port = free_port();
         let mut settings = settings(port, options);
         if options.tls {
@@ -54,6 +56,20 @@ impl Postgres {
         let postgres = Postgres { cluster, port, settings, n_databases: AtomicU32::new(0) };
         postgres.sql("postgres", &format!("CREATE ROLE {ROLE} LOGIN PASSWORD '{PASSWORD}'"));
         postgres
+    }
+
+    /// Another server, which has what this one has and follows it.
+    pub fn standby(&self) -> Postgres {
+        let mut cluster = Cluster::following(&self.cluster, self.port);
+        let (port, mut settings) = (free_port(), self.settings.clone());
+        settings.push(("port".to_owned(), port.to_string()));
+        cluster.start(&settings);
+        Postgres { cluster, port, settings, n_databases: AtomicU32::new(0) }
+    }
+
+    /// A standby takes the place of the one that it followed.
+    pub fn promote(&self) {
+        assert_eq!(self.sql("postgres", "SELECT pg_promote()"), "t", "{}", self.log());
     }
 
     /// The address of a new, empty database.
@@ -69,6 +85,11 @@ impl Postgres {
 
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// Everything of it is below.
+    pub fn directory(&self) -> &Path {
+        &self.cluster.dir
     }
 
     /// Verifies the server, when it was started with TLS.
@@ -95,6 +116,11 @@ impl Postgres {
     /// As a crash: with SIGKILL.
     pub fn kill(&mut self) {
         self.cluster.kill();
+    }
+
+    /// Nobody has stopped it, nor has it ended by itself.
+    pub fn is_running(&self) -> bool {
+        self.cluster.is_running()
     }
 
     pub fn start_again(&mut self) {

@@ -18,3 +18,20 @@ fn a_server_keeps_its_data_over_a_stop_and_a_crash_and_leaves_nothing() {
     drop(postgres);
     assert!(!dir.exists());
 }
+
+#[test]
+fn a_standby_has_what_its_primary_had_and_takes_its_place() {
+    let mut primary = Postgres::start();
+    let url = primary.fresh_database();
+    let database = url.rsplit('/').next().unwrap();
+    let standby = primary.standby();
+    primary.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = '*'");
+    primary.sql("postgres", "SELECT pg_reload_conf()");
+    primary.sql(database, "CREATE TABLE kept AS SELECT 7 AS n");
+    assert!(primary.is_running());
+    primary.kill();
+    assert!(!primary.is_running());
+    standby.promote();
+    assert_eq!(standby.sql(database, "SELECT n FROM kept"), "7");
+    standby.sql(database, "INSERT INTO kept VALUES (8)");
+}

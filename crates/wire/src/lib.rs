@@ -7,6 +7,7 @@
 
 mod id;
 mod json;
+mod node;
 mod object;
 mod parse;
 mod timestamp;
@@ -42,6 +43,7 @@ pub use explain::{ExplainView, GateView, PlaceInLine};
 pub use file::{ArtifactView, ArtifactsView, LeftOutView, UploadView};
 pub use id::{BadId, Id};
 pub use json::Json;
+pub use node::{NodePage, NodeRole, NodeView};
 pub use parse::{ParseError, parse};
 pub use parts::{Dependency, Limits, Place, Resources, RetryRequest, RetrySpec};
 pub use problem::{PROBLEM_CONTENT_TYPE, Problem};

@@ -16,6 +16,7 @@
 //! Answers are heard in the order of their questions: once a newer one has been heard, an older one is not listened to any
 //! more. It could name a start that has begun, ended and been forgotten since.
 
+mod attached;
 mod backoff;
 mod carried;
 mod client;
@@ -38,10 +39,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::defaults::DockerDefaults;
 use crate::worker;
+pub use attached::{Attached, AttachedOptions};
 use conversation::RemoteWorker;
 
 pub struct RemoteOptions {
-    pub server: Url,
+    /// A server, or several that are the nodes of one: when one is away, the next is asked. Never empty.
+    pub servers: Vec<Url>,
     /// Trusted beside those of the system.
     pub certificates: Vec<Certificate>,
     /// To join with; not needed by a worker that has joined.
@@ -56,6 +59,13 @@ pub struct RemoteOptions {
     pub grace_ms: u64,
     /// What cannot go on without the worker has so long to end when it is told to leave.
     pub drain: Duration,
+}
+
+impl RemoteOptions {
+    /// Its servers, for people.
+    fn named(&self) -> String {
+        self.servers.iter().map(Url::as_str).collect::<Vec<_>>().join(", ")
+    }
 }
 
 /// How a worker came to its end.

@@ -99,6 +99,7 @@ struct Ready {
     input: Input,
     stop: CancellationToken,
     watch: Arc<Watch>,
+    not_after: Option<Instant>,
 }
 
 enum Work {
@@ -172,6 +173,12 @@ impl Worker {
 
     /// Starts them all. What can be told at once (that a run has begun, that a no-op has ended) is told in one report.
     pub fn start(&self, starts: Vec<Start>) {
+        self.start_before(starts, None);
+    }
+
+    /// As [`Self::start`], but what has not begun at `not_after` does not begin at all: by then whoever asked for it may not
+    /// be the one to ask any more.
+    pub fn start_before(&self, starts: Vec<Start>, not_after: Option<Instant>) {
         let mut events = Vec::with_capacity(starts.len());
         let mut ready = Vec::new();
         let mut table = self.shared.lock();
@@ -184,7 +191,7 @@ impl Worker {
         }
         drop(table);
         self.shared.report(events);
-        ready.into_iter().for_each(|ready| Shared::set_going(&self.shared, ready));
+        ready.into_iter().for_each(|ready| Shared::set_going(&self.shared, Ready { not_after, ..ready }));
     }
 
     /// Asks an attempt to stop. Its end is reported when nothing of it is alive; at once if it is not here.
@@ -358,7 +365,7 @@ impl Shared {
         let has_begun = ties == Ties::Bound || matches!(work, Work::Adopted(_));
         let watch = Arc::new(self.watch(lease, silence, has_begun, inbox));
         table.begin(lease, stop.clone(), watch.clone(), ties);
-        Ready { lease, work, input, stop, watch }
+        Ready { lease, work, input, stop, watch, not_after: None }
     }
 
     fn find_ended(self: &Arc<Shared>, run: EndedRun) {
@@ -410,8 +417,11 @@ impl Shared {
     fn set_going(shared: &Arc<Shared>, ready: Ready) {
         let owned = shared.clone();
         let run = async move {
-            let Ready { lease, work, input, stop, watch } = ready;
+            let Ready { lease, work, input, stop, watch, not_after } = ready;
             let run = async {
+                if not_after.is_some_and(|not_after| Instant::now() > not_after) {
+                    return Outcome::NotStarted { reason: "it was ordered too late".into() };
+                }
                 match work {
                     Work::Fresh(job) => owned.executors.run(*job, input, stop, &*watch).await,
                     Work::Adopted(run) => owned.executors.adopt(*run, input, stop, &*watch).await,

@@ -47,7 +47,7 @@ impl Bench {
 
 fn options(post: &Post, home: &tempfile::TempDir, token: Option<&str>) -> RemoteOptions {
     RemoteOptions {
-        server: post.url().parse().unwrap(),
+        servers: vec![post.url().parse().unwrap()],
         certificates: Vec::new(),
         token: token.map(str::to_owned),
         data_dir: home.path().to_owned(),

@@ -1,22 +1,22 @@
 //! Does it stay fast as it fills? The same work beside backlogs of different sizes, and over different numbers of agents.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::http::request;
 use super::lives::submit_batches;
+use super::place::Place;
 use super::report::{Figure, Report};
 use super::server::BenchServer;
 
 /// Tasks started from the backlog for each figure: enough for a figure, few enough to leave the backlog's size alone.
 const DRAINED: u64 = 20_000;
 
-pub async fn backlogs(dir: &Path, sizes: &[u64], report: &mut Report) -> anyhow::Result<()> {
+pub async fn backlogs(place: &Place, sizes: &[u64], report: &mut Report) -> anyhow::Result<()> {
     let mut first_us = None;
     for &size in sizes {
         eprintln!("backlog of {size} …");
-        let data = dir.join(format!("backlog-{size}"));
-        let server = BenchServer::start(&data).await?;
+        let place = place.join(format!("backlog-{size}"));
+        let server = BenchServer::start(&place).await?;
         pause(&server, true).await?;
         let took = submit_batches(&server, size, |n| format!("agent-{}", n % 10), "backlog").await?;
         let cpu_us = drain(&server, size).await?;
@@ -27,9 +27,9 @@ pub async fn backlogs(dir: &Path, sizes: &[u64], report: &mut Report) -> anyhow:
                 .target(2.0 * first_us, false),
         );
         report.add(Figure::new("  resident memory", server.rss_mb()? as f64, "MB").target(300.0, false));
-        let data = server.kill().await?;
+        let place = server.kill().await?;
         let began = Instant::now();
-        let server = BenchServer::start(&data).await?;
+        let server = BenchServer::start(&place).await?;
         report.add(
             Figure::new("  after kill -9, serves again in", began.elapsed().as_secs_f64(), "s").target(2.0, false),
         );
@@ -76,11 +76,11 @@ async fn pause(server: &BenchServer, paused: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub async fn agents(dir: &Path, numbers: &[u64], n_tasks: u64, report: &mut Report) -> anyhow::Result<()> {
+pub async fn agents(place: &Place, numbers: &[u64], n_tasks: u64, report: &mut Report) -> anyhow::Result<()> {
     for &n_agents in numbers {
         eprintln!("{n_agents} agents …");
-        let data = dir.join(format!("agents-{n_agents}"));
-        let server = BenchServer::start(&data).await?;
+        let place = place.join(format!("agents-{n_agents}"));
+        let server = BenchServer::start(&place).await?;
         let began = Instant::now();
         submit_batches(&server, n_tasks, |n| format!("agent-{}", n % n_agents), "main").await?;
         let ended = server.completed(n_tasks).await?;

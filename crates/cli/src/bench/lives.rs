@@ -1,7 +1,5 @@
 //! The headline figures: submits, batches, whole lives, and the latency of an idle server.
 
-use std::io::Write;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,36 +16,9 @@ use super::server::BenchServer;
 pub const BATCH: u64 = 100;
 const CONNECTIONS: usize = 64;
 /// Between two tasks of the idle latency.
-const IDLE_PAUSE: Duration = Duration::from_millis(10);
+pub const IDLE_PAUSE: Duration = Duration::from_millis(10);
 /// Enough to keep the tick loop fed; more only queue up in front of it.
 pub const BATCH_CONNECTIONS: usize = 8;
-
-pub fn raw(dir: &Path, report: &mut Report) -> anyhow::Result<()> {
-    let dir = dir.join("raw");
-    std::fs::create_dir_all(&dir)?;
-    let raw = runyard_store::sqlite::raw_limit(&dir, 100_000, 200)?;
-    report.raw_cycles = Some(raw.cycles_per_s);
-    let fsync_ms = idle_fsync_ms(&dir)?;
-    report.fsync_ms = Some(fsync_ms);
-    report.add(Figure::new("raw: store alone, insert + finish, 200 a commit", raw.cycles_per_s, "tasks/s"));
-    report.add(Figure::new("raw: one 4 KiB write and fdatasync on the idle machine, p50", fsync_ms, "ms"));
-    Ok(())
-}
-
-/// With the pauses of the idle latency below: a disk and a processor that were just busy answer faster.
-fn idle_fsync_ms(dir: &Path) -> anyhow::Result<f64> {
-    let mut file = std::fs::File::create(dir.join("fsync"))?;
-    let mut times = Vec::new();
-    for _ in 0..100 {
-        std::thread::sleep(IDLE_PAUSE);
-        let began = Instant::now();
-        file.write_all(&[0u8; 4096])?;
-        file.sync_data()?;
-        times.push(began.elapsed());
-    }
-    times.sort_unstable();
-    Ok(ms(percentile(&times, 50)))
-}
 
 pub async fn single_submits(server: &BenchServer, seconds: u64, report: &mut Report) -> anyhow::Result<()> {
     let payload = request("POST", "/v1/tasks", r#"{"kind":"noop","agent":"bench"}"#);
@@ -74,7 +45,7 @@ pub async fn single_submits(server: &BenchServer, seconds: u64, report: &mut Rep
     latencies.sort_unstable();
     report.add(
         Figure::new("single submits, 64 connections, each answered after its commit", rate, "tasks/s")
-            .target(15_000.0, true),
+            .target(report.targets().submits, true),
     );
     report.add(Figure::new("  p50", ms(percentile(&latencies, 50)), "ms"));
     report.add(Figure::new("  p99", ms(percentile(&latencies, 99)), "ms").target(15.0, false));
@@ -102,11 +73,15 @@ pub async fn full_lives(server: &BenchServer, n_tasks: u64, report: &mut Report)
     let cpu_us = (server.cpu()? - cpu).as_secs_f64() * 1e6 / n_tasks as f64;
     report.add(
         Figure::new("full life: submitted, started, completed, all durable, 100 a batch, 10 agents", rate, "tasks/s")
-            .target(25_000.0, true),
+            .target(report.targets().lives, true),
     );
     report.add(Figure::new("  server processor time", cpu_us, "µs/task"));
     if let Some(raw) = report.raw_cycles {
-        report.add(Figure::new("  of the raw limit", rate / raw * 100.0, "%").target(40.0, true));
+        let share = Figure::new("  of the raw limit", rate / raw * 100.0, "%");
+        report.add(match report.targets().raw_percent {
+            Some(percent) => share.target(percent, true),
+            None => share,
+        });
     }
     Ok(())
 }
@@ -147,8 +122,8 @@ pub async fn idle_latency(server: &BenchServer, seconds: u64, report: &mut Repor
     latencies.sort_unstable();
     let p50 =
         Figure::new("idle: submit to the started task's first request, p50", ms(percentile(&latencies, 50)), "ms");
-    report.add(match report.fsync_ms {
-        Some(fsync_ms) => p50.target(1.5 * fsync_ms + 1.0, false),
+    report.add(match report.durable_ms {
+        Some(durable_ms) => p50.target(1.5 * durable_ms + report.targets().idle_beside_ms, false),
         None => p50,
     });
     report.add(Figure::new("  p99", ms(percentile(&latencies, 99)), "ms"));

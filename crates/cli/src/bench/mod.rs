@@ -1,16 +1,19 @@
 //! `runyard bench`: the product's own figures, on the real path.
 //!
-//! A server process of this very binary, SQLite with synchronous=FULL, requests over loopback HTTP, the no-op kind. The
-//! load generator runs on the same machine. Limits are raised by the bench itself and printed with the figures; the raw
-//! limit of the machine is measured in the same run, because a figure without it says little on a noisy machine. The
-//! placement figures are the core's alone and need no server.
+//! A server process of this very binary, SQLite with synchronous=FULL or the PostgreSQL that is given, requests over
+//! loopback HTTP, the no-op kind. The load generator runs on the same machine. Limits are raised by the bench itself and
+//! printed with the figures; the raw limit of the machine is measured in the same run, because a figure without it says
+//! little on a noisy machine. The placement figures are the core's alone and need no server.
 
+mod database;
 mod edge;
 mod growth;
 mod http;
 mod lives;
+mod place;
 mod placement;
 mod processes;
+mod raw;
 mod report;
 mod schedules;
 mod server;
@@ -25,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 
 use self::edge::Load;
+use self::place::Place;
 use self::report::Report;
 use self::server::BenchServer;
 
@@ -70,6 +74,10 @@ pub struct Args {
     /// Seconds of that; the overload takes a third of it.
     #[arg(long, default_value_t = 60)]
     edge_seconds: u64,
+    /// Measure PostgreSQL instead of SQLite: the address of a database in which this user may make schemas. Those of the
+    /// bench are its own, and gone in the end. Not given: SQLite.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
     /// Fail when a target is missed.
     #[arg(long)]
     strict: bool,
@@ -92,10 +100,10 @@ pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
 async fn bench(shared: &Shared, args: &Args) -> anyhow::Result<()> {
     let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let dir = dir.join(format!("runyard-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let result = measure(args, &dir).await;
+    let place = Place::new(dir, args.store.as_deref())?;
+    let result = measure(args, &place).await;
     // The data is of no use to anyone; a failure to remove it must not hide the figures.
-    let _ = std::fs::remove_dir_all(&dir);
+    let _ = place.remove_all().await;
     let report = result?;
     if shared.json {
         println!("{}", serde_json::to_string_pretty(&report.to_json())?);
@@ -113,52 +121,52 @@ async fn bench(shared: &Shared, args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure(args: &Args, dir: &std::path::Path) -> anyhow::Result<Report> {
+async fn measure(args: &Args, place: &Place) -> anyhow::Result<Report> {
     let wants = |name: &str| args.only.iter().any(|only| only == name || only == "all");
-    let mut report = Report::new(server::LIMITS);
+    let mut report = Report::new(server::LIMITS, raw::store(place).await?);
     if wants("raw") {
         eprintln!("raw limit of this machine …");
-        lives::raw(dir, &mut report)?;
+        raw::measure(place, &mut report).await?;
     }
     if wants("submits") {
         eprintln!("single submits …");
-        let server = BenchServer::start(&dir.join("submits")).await?;
+        let server = BenchServer::start(&place.join("submits")).await?;
         lives::single_submits(&server, args.seconds, &mut report).await?;
         server.stop().await?;
     }
     if wants("batches") {
         eprintln!("batch submits …");
-        let server = BenchServer::start(&dir.join("batches")).await?;
+        let server = BenchServer::start(&place.join("batches")).await?;
         lives::batch_submits(&server, args.tasks, &mut report).await?;
         server.stop().await?;
     }
     if wants("lives") {
         eprintln!("full lives …");
-        let server = BenchServer::start(&dir.join("lives")).await?;
+        let server = BenchServer::start(&place.join("lives")).await?;
         lives::full_lives(&server, args.tasks, &mut report).await?;
         server.stop().await?;
     }
     if wants("latency") {
         eprintln!("idle latency …");
-        let server = BenchServer::start(&dir.join("latency")).await?;
+        let server = BenchServer::start(&place.join("latency")).await?;
         lives::idle_latency(&server, args.seconds, &mut report).await?;
         server.stop().await?;
     }
     if wants("growth") {
-        growth::backlogs(dir, &args.queued, &mut report).await?;
+        growth::backlogs(place, &args.queued, &mut report).await?;
     }
     if wants("agents") {
-        growth::agents(dir, &args.agents, args.tasks, &mut report).await?;
+        growth::agents(place, &args.agents, args.tasks, &mut report).await?;
     }
     if wants("sessions") {
-        sessions::one_task_each(dir, args.sessions, &mut report).await?;
+        sessions::one_task_each(place, args.sessions, &mut report).await?;
     }
     if wants("processes") {
-        processes::alive_at_once(dir, args.processes, &mut report).await?;
-        processes::short_lives(dir, args.processes * 2, &mut report).await?;
+        processes::alive_at_once(place, args.processes, &mut report).await?;
+        processes::short_lives(place, args.processes * 2, &mut report).await?;
     }
     if wants("schedules") {
-        schedules::many(dir, args.schedules, &mut report).await?;
+        schedules::many(place, args.schedules, &mut report).await?;
     }
     if wants("placement") {
         let size = placement::Size { workers: args.workers, queued: args.waiting, placed: args.placed };
@@ -166,7 +174,7 @@ async fn measure(args: &Args, dir: &std::path::Path) -> anyhow::Result<Report> {
     }
     if wants("edge") {
         let load = Load { clients: args.clients, per_second: args.rate, seconds: args.edge_seconds };
-        edge::measure(dir, load, &mut report).await?;
+        edge::measure(place, load, &mut report).await?;
     }
     Ok(report)
 }

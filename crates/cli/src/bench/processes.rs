@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::http::request;
 use super::lives::{BATCH, send_batches};
+use super::place::Place;
 use super::report::{Figure, Report};
 use super::server::{BenchServer, cpu_of, memory_kb_of};
 
@@ -22,9 +23,9 @@ const SHORT_AT_ONCE: u64 = 16;
 /// Run before the clock starts.
 const SHORT_WARM: u64 = 100;
 
-pub async fn alive_at_once(dir: &Path, n_processes: u64, report: &mut Report) -> anyhow::Result<()> {
+pub async fn alive_at_once(place: &Place, n_processes: u64, report: &mut Report) -> anyhow::Result<()> {
     eprintln!("{n_processes} processes alive at once …");
-    let server = BenchServer::start(&dir.join("processes")).await?;
+    let server = BenchServer::start(&place.join("processes")).await?;
     let measured = measure(&server, n_processes, report).await;
     // They would outlive the server, also one that could not be measured.
     cancel_all(&server).await?;
@@ -108,9 +109,9 @@ async fn cancel_all(server: &BenchServer) -> anyhow::Result<()> {
     Ok(())
 }
 
-pub async fn short_lives(dir: &Path, n_processes: u64, report: &mut Report) -> anyhow::Result<()> {
+pub async fn short_lives(place: &Place, n_processes: u64, report: &mut Report) -> anyhow::Result<()> {
     eprintln!("{n_processes} short processes …");
-    let server = BenchServer::start(&dir.join("short")).await?;
+    let server = BenchServer::start(&place.join("short")).await?;
     let limit = format!(r#"{{"limit":{SHORT_AT_ONCE}}}"#);
     server.connect().await?.expect(&request("PUT", "/v1/lanes/main", &limit)).await?;
     let task = r#"{"kind":"process","payload":{"argv":["true"]}}"#;

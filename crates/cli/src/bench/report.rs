@@ -9,9 +9,29 @@ use crate::out;
 pub struct Report {
     limits: &'static str,
     machine: String,
+    store: Store,
     pub raw_cycles: Option<f64>,
-    pub fsync_ms: Option<f64>,
+    /// The least that making something durable takes on the idle machine: an fdatasync, or a commit of PostgreSQL.
+    pub durable_ms: Option<f64>,
     figures: Vec<Figure>,
+}
+
+/// What was measured, in words, and what is asked of it.
+pub struct Store {
+    pub name: String,
+    pub targets: Targets,
+}
+
+#[derive(Clone, Copy)]
+pub struct Targets {
+    /// Single submits in a second.
+    pub submits: f64,
+    /// Full lives in a second.
+    pub lives: f64,
+    /// Of the raw limit.
+    pub raw_percent: Option<f64>,
+    /// What an idle submit may take beside one and a half times what making it durable takes.
+    pub idle_beside_ms: f64,
 }
 
 pub struct Figure {
@@ -59,8 +79,16 @@ impl Target {
 }
 
 impl Report {
-    pub fn new(limits: &'static str) -> Report {
-        Report { limits, machine: machine(), raw_cycles: None, fsync_ms: None, figures: Vec::new() }
+    pub fn new(limits: &'static str, store: Store) -> Report {
+        Report { limits, machine: machine(), store, raw_cycles: None, durable_ms: None, figures: Vec::new() }
+    }
+
+    pub fn targets(&self) -> Targets {
+        self.store.targets
+    }
+
+    fn how(&self) -> String {
+        format!("Real path: a server process of this binary, requests over loopback HTTP, {}, {HOW}", self.store.name)
     }
 
     pub fn add(&mut self, figure: Figure) {
@@ -80,7 +108,7 @@ impl Report {
             let row = [name, out::number(figure.value_text()), figure.unit.into(), figure.target_text().into()];
             table.add_row(row);
         }
-        format!("{}\n\n{}\n{}\nlimits in force: {}", table.trim_fmt(), self.machine, HOW, self.limits)
+        format!("{}\n\n{}\n{}\nlimits in force: {}", table.trim_fmt(), self.machine, self.how(), self.limits)
     }
 
     pub fn to_json(&self) -> Value {
@@ -95,15 +123,17 @@ impl Report {
                 json!({ "name": figure.name.trim(), "value": figure.value, "unit": figure.unit, "target": target })
             })
             .collect();
-        json!({ "machine": self.machine, "how": HOW, "limits": self.limits, "figures": figures })
+        json!({ "machine": self.machine, "store": self.store.name, "how": self.how(), "limits": self.limits, "figures": figures })
     }
 
     pub fn to_markdown(&self) -> String {
         let mut text = String::from("# Benchmarks\n\n");
         let _ = writeln!(
             text,
-            "Written by `runyard bench --write`. {}\n\n{HOW}\n\nLimits in force: {}\n",
-            self.machine, self.limits
+            "Written by `runyard bench --write`. {}\n\n{}\n\nLimits in force: {}\n",
+            self.machine,
+            self.how(),
+            self.limits
         );
         text.push_str("| what | measured | unit | target |\n|---|---:|---|---|\n");
         for figure in &self.figures {
@@ -114,8 +144,8 @@ impl Report {
     }
 }
 
-const HOW: &str = "Real path: a server process of this binary, requests over loopback HTTP, SQLite with synchronous=FULL, \
-the no-op kind; the load generator runs on the same machine. An answer comes after the commit that makes it durable.";
+const HOW: &str = "the no-op kind; the load generator runs on the same machine. An answer comes after the commit that makes \
+it durable.";
 
 fn machine() -> String {
     let cpus = std::thread::available_parallelism().map_or(0, usize::from);

@@ -1,6 +1,5 @@
 //! What do schedules cost while none is due, and how long do many take that are due at the same moment?
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -8,6 +7,7 @@ use runyard_wire::Timestamp;
 
 use super::http::request;
 use super::lives::send_batches;
+use super::place::Place;
 use super::report::{Figure, Report};
 use super::server::BenchServer;
 
@@ -18,9 +18,9 @@ const AHEAD: Duration = Duration::from_secs(40);
 const IDLE: Duration = Duration::from_secs(5);
 const ALL_MAX: Duration = Duration::from_secs(60);
 
-pub async fn many(dir: &Path, n_schedules: u64, report: &mut Report) -> anyhow::Result<()> {
+pub async fn many(place: &Place, n_schedules: u64, report: &mut Report) -> anyhow::Result<()> {
     eprintln!("{n_schedules} schedules …");
-    let server = BenchServer::start(&dir.join("schedules")).await?;
+    let server = BenchServer::start(&place.join("schedules")).await?;
     let before_mb = server.rss_mb()?;
     let n_due = n_schedules / DUE_PART;
     let took = make(&server, 0, n_schedules - n_due, r#"{"kind":"cron","expr":"0 0 1 1 *"}"#.to_owned()).await?;

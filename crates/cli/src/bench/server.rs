@@ -1,6 +1,6 @@
 //! The server under load: another process of this binary, with its own data directory and raised limits.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 
 use super::http::{Connection, request};
+use super::place::Place;
 
 /// Raised so that what is measured is the work and not the default limits.
 pub const LIMITS: &str = "limits.maxQueued 20000000, limits.maxQueuedPerAgent 20000000, limits.maxInflight 20000, \
@@ -41,31 +42,32 @@ const TICK: Duration = Duration::from_millis(10);
 pub struct BenchServer {
     child: Child,
     pub address: String,
-    data: PathBuf,
+    place: Place,
 }
 
 impl BenchServer {
-    pub async fn start(data: &Path) -> anyhow::Result<BenchServer> {
-        BenchServer::start_with(data, CONFIG).await
+    pub async fn start(place: &Place) -> anyhow::Result<BenchServer> {
+        BenchServer::start_with(place, CONFIG).await
     }
 
-    pub async fn start_with(data: &Path, text: &str) -> anyhow::Result<BenchServer> {
-        std::fs::create_dir_all(data)?;
-        let config = data.join("bench.toml");
+    pub async fn start_with(place: &Place, text: &str) -> anyhow::Result<BenchServer> {
+        place.make().await?;
+        let config = place.dir().join("bench.toml");
         std::fs::write(&config, text)?;
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let address = format!("127.0.0.1:{port}");
         let child = Command::new(std::env::current_exe()?)
             .args(["serve", "--no-auth", "--listen", &address, "--data"])
-            .arg(data)
+            .arg(place.dir())
             .arg("--config")
             .arg(&config)
+            .args(place.flags())
             .stdout(Stdio::null())
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .spawn()
             .context("cannot start the server to be measured")?;
-        let server = BenchServer { child, address, data: data.to_owned() };
+        let server = BenchServer { child, address, place: place.clone() };
         server.ready().await?;
         Ok(server)
     }
@@ -144,23 +146,22 @@ impl BenchServer {
     }
 
     pub fn data(&self) -> &Path {
-        &self.data
+        self.place.dir()
     }
 
     fn pid(&self) -> anyhow::Result<u32> {
         self.child.id().context("the server is running")
     }
 
-    pub async fn kill(mut self) -> anyhow::Result<PathBuf> {
+    /// Gives where its data is, for the next one.
+    pub async fn kill(mut self) -> anyhow::Result<Place> {
         self.child.kill().await?;
-        Ok(self.data)
+        Ok(self.place)
     }
 
     /// Ends the server and removes its data.
     pub async fn stop(self) -> anyhow::Result<()> {
-        let data = self.kill().await?;
-        std::fs::remove_dir_all(data)?;
-        Ok(())
+        self.kill().await?.remove().await
     }
 }
 

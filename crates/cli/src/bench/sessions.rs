@@ -1,11 +1,11 @@
 //! What do sessions cost? As many sessions as tasks, beside the same number of tasks without one: each task then makes its
 //! session, takes its seat, gives it back, and leaves a session behind that must cost no memory.
 
-use std::path::Path;
 use std::time::Instant;
 
 use super::http::request;
 use super::lives::{BATCH, send_batches};
+use super::place::Place;
 use super::report::{Figure, Report};
 use super::server::BenchServer;
 
@@ -14,11 +14,11 @@ use super::server::BenchServer;
 const WARM: u64 = 10_000;
 const AGENTS: u64 = 10;
 
-pub async fn one_task_each(dir: &Path, n_sessions: u64, report: &mut Report) -> anyhow::Result<()> {
+pub async fn one_task_each(place: &Place, n_sessions: u64, report: &mut Report) -> anyhow::Result<()> {
     eprintln!("{n_sessions} tasks without a session …");
-    let plain = lives(&dir.join("plain"), n_sessions, Belong::Nowhere).await?;
+    let plain = lives(&place.join("plain"), n_sessions, Belong::Nowhere).await?;
     eprintln!("{n_sessions} sessions with one task each …");
-    let own = lives(&dir.join("sessions"), n_sessions, Belong::OwnSession).await?;
+    let own = lives(&place.join("sessions"), n_sessions, Belong::OwnSession).await?;
     let name = |what: &str| format!("full life of {n_sessions} tasks {what}, 100 a batch, {AGENTS} agents");
     report.add(Figure::new(name("without a session"), plain.rate, "tasks/s"));
     report.add(Figure::new("  resident memory, at most", plain.rss_peak_mb as f64, "MB"));
@@ -39,8 +39,8 @@ struct Lives {
     rss_peak_mb: u64,
 }
 
-async fn lives(data: &Path, n_tasks: u64, belong: Belong) -> anyhow::Result<Lives> {
-    let server = BenchServer::start(data).await?;
+async fn lives(place: &Place, n_tasks: u64, belong: Belong) -> anyhow::Result<Lives> {
+    let server = BenchServer::start(place).await?;
     submit(&server, "warm", WARM, belong).await?;
     server.completed(WARM).await?;
     let began = Instant::now();

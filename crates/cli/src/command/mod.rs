@@ -36,6 +36,8 @@ pub mod config;
 pub mod drain;
 pub mod key;
 pub mod lanes;
+pub mod migrate;
+pub mod nodes;
 pub mod secret;
 pub mod session;
 pub mod webhook;

@@ -32,9 +32,9 @@ SIGTERM takes nothing new and ends when the rest has ended or --drain-ms is over
 A --kind NAME=PROGRAM gets the payload as JSON on its standard input; what it prints is the result.
 Exit code 7: another process is this worker now.")]
 pub struct Args {
-    /// Address of the server [default: --url]
-    #[arg(long, value_name = "URL", env = "RUNYARD_SERVER")]
-    server: Option<String>,
+    /// Address of the server, or of several nodes of one, of which the next is asked when one is away [default: --url]
+    #[arg(long, value_name = "URL", env = "RUNYARD_SERVER", value_delimiter = ',')]
+    server: Vec<String>,
     /// Token to join with
     #[arg(long, value_name = "TOKEN", env = "RUNYARD_WORKER_TOKEN", hide_env_values = true)]
     token: Option<String>,
@@ -106,14 +106,13 @@ pub async fn run(shared: &Shared, args: Args) -> Result<Exit> {
 
 impl Args {
     fn into_options(self, shared: &Shared) -> Result<RemoteOptions> {
-        let mut connection = shared.connection.clone();
-        connection.url = self.server.clone().or(connection.url);
-        let (server, certificates) = (connection.url()?, connection.certificates()?);
+        let connection = shared.connection.clone();
+        let (servers, certificates) = (self.servers(&connection)?, connection.certificates()?);
         let data_dir = self.data_dir(&connection)?;
         let docker = self.docker.defaults(self.offers_docker());
         let (token, about) = (self.token()?, self.about(&docker)?);
         Ok(RemoteOptions {
-            server,
+            servers,
             certificates,
             token,
             data_dir,
@@ -124,6 +123,14 @@ impl Args {
             grace_ms: self.grace_ms,
             drain: Duration::from_millis(self.drain_ms),
         })
+    }
+
+    fn servers(&self, connection: &crate::locate::Connection) -> Result<Vec<reqwest::Url>> {
+        let at = |url: &String| crate::locate::Connection { url: Some(url.clone()), ..connection.clone() }.url();
+        match self.server.is_empty() {
+            true => Ok(vec![connection.url()?]),
+            false => self.server.iter().map(at).collect(),
+        }
     }
 
     fn data_dir(&self, connection: &crate::locate::Connection) -> Result<PathBuf> {

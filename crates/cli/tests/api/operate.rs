@@ -54,6 +54,7 @@ fn the_api_describes_every_route_it_has() {
         "POST /v1/schedules/{id}/resume",
         "POST /v1/schedules/{id}/run",
         "GET /v1/schedules/{id}/runs",
+        "GET /v1/nodes",
         "POST /v1/workers",
         "GET /v1/workers",
         "GET /v1/workers/{id}",

@@ -2,7 +2,6 @@
 
 #![allow(dead_code, clippy::unwrap_used)]
 
-use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -10,8 +9,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+mod client;
+mod stream;
 mod supervised;
 
+#[allow(unused_imports, reason = "each test file uses its own part")]
+pub use client::{Answer, Client};
+#[allow(unused_imports, reason = "each test file uses its own part")]
+pub use stream::Stream;
 #[allow(unused_imports, reason = "each test file uses its own part")]
 pub use supervised::{is_alive, runs, stop_supervised};
 
@@ -20,15 +25,40 @@ pub struct Server {
     pub address: String,
 }
 
-pub struct Answer {
-    pub status: u16,
-    pub head: String,
-    pub body: String,
+/// How a server is started.
+#[derive(Clone, Copy)]
+pub struct Begin<'a> {
+    /// Of the command line: where it runs.
+    pub prefix: &'a [String],
+    pub data: &'a Path,
+    pub flags: &'a [&'a str],
+    pub config: &'a str,
 }
 
-impl Answer {
-    pub fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error} in {:?}", self.body))
+impl Begin<'_> {
+    fn spawn(&self) -> Child {
+        let file: PathBuf = self.data.join("test.toml");
+        std::fs::create_dir_all(self.data).unwrap();
+        std::fs::write(&file, self.config).unwrap();
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.data.join("server.log")).unwrap();
+        let program = env!("CARGO_BIN_EXE_runyard").to_owned();
+        let words: Vec<&String> = self.prefix.iter().chain([&program]).collect();
+        Command::new(words[0])
+            .args(&words[1..])
+            .args(["serve", "--data"])
+            .arg(self.data)
+            .args((!self.flags.contains(&"--listen")).then_some("--listen=127.0.0.1:0"))
+            .arg("--config")
+            .arg(&file)
+            .args(self.flags)
+            .env_remove("RUNYARD_URL")
+            .env_remove("RUNYARD_API_KEY")
+            .env("SECRET_OF_THE_SERVER", "which no task may see")
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap()
     }
 }
 
@@ -38,25 +68,7 @@ impl Server {
     }
 
     pub fn start_with(data: &Path, flags: &[&str], config: &str) -> Server {
-        let file: PathBuf = data.join("test.toml");
-        std::fs::create_dir_all(data).unwrap();
-        std::fs::write(&file, config).unwrap();
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(data.join("server.log")).unwrap();
-        let mut child = Command::new(env!("CARGO_BIN_EXE_runyard"))
-            .args(["serve", "--data"])
-            .arg(data)
-            .args((!flags.contains(&"--listen")).then_some("--listen=127.0.0.1:0"))
-            .arg("--config")
-            .arg(&file)
-            .args(flags)
-            .env_remove("RUNYARD_URL")
-            .env_remove("RUNYARD_API_KEY")
-            .env("SECRET_OF_THE_SERVER", "which no task may see")
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
+        let mut child = Begin { prefix: &[], data, flags, config }.spawn();
         let mut address = None;
         wait_until(Duration::from_secs(30), "the server says where it listens", || {
             assert!(child.try_wait().unwrap().is_none(), "the server ended: {}", last_lines(data));
@@ -67,6 +79,11 @@ impl Server {
         let ready = || server.try_request("GET", "/readyz", &[], "").is_some_and(|answer| answer.status == 200);
         wait_until(Duration::from_secs(30), "the server is ready", ready);
         server
+    }
+
+    /// One that is known to listen there, some time: nothing is waited for.
+    pub fn spawn(begin: Begin, address: &str) -> Server {
+        Server { child: begin.spawn(), address: address.to_owned() }
     }
 
     pub fn pid(&self) -> u32 {
@@ -86,6 +103,11 @@ impl Server {
     /// SIGTERM, and waits for the end.
     pub fn terminate(&mut self) -> std::process::ExitStatus {
         self.signal("TERM");
+        self.ended()
+    }
+
+    /// Waits for the end.
+    pub fn ended(&mut self) -> std::process::ExitStatus {
         self.child.wait().unwrap()
     }
 
@@ -136,44 +158,26 @@ impl Server {
 
     /// `None` when the connection breaks before the whole answer is there.
     pub fn try_request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Option<Answer> {
-        self.try_send(method, path, headers, body.as_bytes())
+        self.client().try_send(method, path, headers, body.as_bytes())
     }
 
     /// As [`Server::try_request`], for bodies that are no text.
     pub fn try_send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<Answer> {
-        let mut stream = self.open(method, path, headers, body)?;
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).ok()?;
-        let text = String::from_utf8_lossy(&bytes);
-        let (head, body) = text.split_once("\r\n\r\n")?;
-        let status = head.get(9..12)?.parse().ok()?;
-        let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
-        let body = if is_chunked { unchunk(body) } else { body.to_owned() };
-        Some(Answer { status, head: head.to_owned(), body })
+        self.client().try_send(method, path, headers, body)
     }
 
     /// Sends a request and leaves its answer to be read. Headers given replace those that are sent by themselves.
     pub fn open(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Option<TcpStream> {
-        let mut stream = TcpStream::connect(&self.address).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(90))).ok()?;
-        let mut request = format!("{method} {path} HTTP/1.1\r\nconnection: close\r\n");
-        let length = body.len().to_string();
-        let mut own = vec![("host", self.address.as_str()), ("content-length", &length)];
-        own.extend((!body.is_empty()).then_some(("content-type", "application/json")));
-        let has = |wanted: &str| headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(wanted));
-        let is_chunked = has("transfer-encoding");
-        own.retain(|(own, _)| !(has(own) || is_chunked && *own == "content-length"));
-        own.iter().chain(headers).for_each(|(name, value)| request.push_str(&format!("{name}: {value}\r\n")));
-        request.push_str("\r\n");
-        stream.write_all(request.as_bytes()).ok()?;
-        // A server that has heard enough answers and closes; its answer is what counts.
-        let _ = stream.write_all(body);
-        Some(stream)
+        self.client().open(method, path, headers, body)
+    }
+
+    pub fn client(&self) -> Client {
+        Client::new(&self.address)
     }
 }
 
 /// The end of the server's log; the directory is gone before anybody could look.
-fn last_lines(data: &Path) -> String {
+pub fn last_lines(data: &Path) -> String {
     const LINES: usize = 40;
     let log = std::fs::read_to_string(data.join("server.log")).unwrap_or_default();
     let lines: Vec<&str> = log.lines().collect();
@@ -204,15 +208,4 @@ pub fn wait_until(limit: Duration, what: &str, mut is_so: impl FnMut() -> bool) 
         assert!(began.elapsed() < limit, "not within {limit:?}: {what}");
         std::thread::park_timeout(Duration::from_millis(5));
     }
-}
-
-fn unchunk(mut rest: &str) -> String {
-    let mut text = String::new();
-    while let Some((size, tail)) = rest.split_once("\r\n") {
-        let Ok(size @ 1..) = usize::from_str_radix(size.trim(), 16) else { break };
-        let Some(chunk) = tail.get(..size) else { break };
-        text.push_str(chunk);
-        rest = tail.get(size + 2..).unwrap_or("");
-    }
-    text
 }

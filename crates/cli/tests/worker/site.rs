@@ -206,14 +206,18 @@ impl Host {
     }
 
     pub fn start_in(site: &Site, name: &str, flags: &[&str], server: &str, prefix: &[String]) -> Host {
-        let data = site.home().join(format!("worker-{name}"));
+        Host::join(site.home(), name, flags, server, &site.join_token(), prefix)
+    }
+
+    /// Of whichever server this is, with this token.
+    pub fn join(home: &Path, name: &str, flags: &[&str], server: &str, token: &str, prefix: &[String]) -> Host {
         let begin = Begin {
             prefix: prefix.to_vec(),
             server: server.to_owned(),
             flags: flags.iter().map(|flag| (*flag).to_owned()).collect(),
-            token: site.join_token(),
-            log: site.home().join(format!("{name}.log")),
-            data,
+            token: token.to_owned(),
+            log: home.join(format!("{name}.log")),
+            data: home.join(format!("worker-{name}")),
         };
         Host { child: begin.spawn(), begin }
     }

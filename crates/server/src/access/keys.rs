@@ -84,8 +84,10 @@ impl KeyRing {
         self.keys.iter().any(|key| key.id == id)
     }
 
-    /// Adds a key and gives its text, which nobody can ask for again.
+    /// Adds a key and gives its text, which nobody can ask for again. One with the same id is of an earlier try of the same
+    /// request, whose answer was not heard: it goes.
     pub fn add(&mut self, new: NewKey) -> Result<(Key, String), KeyError> {
+        self.keys.retain(|key| key.id != new.id);
         if self.keys.len() >= KEYS_MAX {
             return Err(KeyError::TooMany);
         }
@@ -128,6 +130,7 @@ impl Key {
             agents: Binding::to(self.agents.as_deref()),
             actor: Actor { key: Some(Arc::new(label)), address: None },
             worker: None,
+            joins_as: None,
         }
     }
 }
@@ -198,12 +201,21 @@ mod tests {
     }
 
     #[test]
+    fn a_key_that_is_asked_for_twice_is_there_once_and_the_later_text_is_good() {
+        let mut ring = KeyRing::default();
+        let [(_, first), (_, second)] = [(); 2].map(|()| ring.add(new_key(&[Scope::Read], None)).expect("added"));
+        assert!(ring.keys().len() == 1 && ring.find(&first).is_none() && ring.find(&second).is_some());
+    }
+
+    #[test]
     fn keys_are_limited_in_number() {
         let mut ring = KeyRing::default();
-        for _ in 0..KEYS_MAX {
-            ring.add(new_key(&[Scope::Read], None)).expect("added");
+        let one = |n: usize| NewKey { id: n.to_string(), ..new_key(&[Scope::Read], None) };
+        for n in 0..KEYS_MAX {
+            ring.add(one(n)).expect("added");
         }
-        assert_eq!(ring.add(new_key(&[Scope::Read], None)), Err(KeyError::TooMany));
+        assert_eq!(ring.add(one(KEYS_MAX)), Err(KeyError::TooMany));
+        assert!(ring.add(one(0)).is_ok(), "the same one again takes no room");
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub enum Need {
     /// Answers anyone who passes the host check.
     Open,
     Scope(Scope, Reach),
+    /// Between nodes only: to everybody else there is nothing.
+    Node,
     /// This worker's own key, or else the scope.
     Worker(WorkerId, Scope),
 }
@@ -42,6 +44,8 @@ pub fn needed(method: &Method, path: &str) -> Need {
         "schedules" => Need::Scope(if is_read { Scope::Read } else { Scope::Submit }, Reach::Own),
         "agents" | "lanes" | "stats" | "events" | "drain" if is_read => Need::Scope(Scope::Read, Reach::Own),
         "workers" => worker_need(method, rest),
+        "nodes" if rest == "nodes" && is_read => Need::Scope(Scope::Read, Reach::All),
+        "nodes" if matches!(rest, "nodes/commits" | "nodes/sealing-key") => Need::Node,
         "webhooks" if is_read && !rest.starts_with("webhooks/secret") => Need::Scope(Scope::Read, Reach::All),
         "config" if is_read => Need::Scope(Scope::Read, Reach::All),
         _ => Need::Scope(Scope::Admin, Reach::All),

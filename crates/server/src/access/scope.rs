@@ -68,6 +68,8 @@ pub struct Caller {
     pub actor: Actor,
     /// Set for the key of a worker, which has no scopes: it opens what is this worker's.
     pub worker: Option<WorkerId>,
+    /// Set for a node that introduces its own worker.
+    pub joins_as: Option<WorkerId>,
 }
 
 impl Caller {

@@ -38,6 +38,7 @@ pub(super) fn check(config: &Config) -> Checked {
     check_defaults(config)?;
     check_scheduling(config)?;
     check_workers(config)?;
+    check_store(config)?;
     check_autoscale(config)?;
     check_limits(config)?;
     check_files(config)?;
@@ -87,6 +88,30 @@ fn check_server(config: &Config) -> Checked {
         return broken("worker.cpu", "must be more than 0");
     }
     Ok(())
+}
+
+fn check_store(config: &Config) -> Checked {
+    let (store, nodes) = (&config.store, &config.nodes);
+    let is_postgres = |url: &str| url.starts_with("postgres://") || url.starts_with("postgresql://");
+    if store.url.as_deref().is_some_and(|url| !is_postgres(url)) {
+        return broken("store.url", "must be postgres://USER:PASSWORD@HOST:PORT/DATABASE");
+    }
+    let is_http = |url: &str| {
+        let parsed = url::Url::parse(url).ok().filter(|parsed| parsed.host().is_some() && parsed.path() == "/");
+        parsed.is_some_and(|parsed| matches!(parsed.scheme(), "http" | "https"))
+    };
+    if nodes.advertise.as_deref().is_some_and(|url| !is_http(url)) {
+        return broken(
+            "nodes.advertise",
+            "must be http://HOST:PORT or https://HOST:PORT, where the other nodes reach this one",
+        );
+    }
+    if nodes.name.as_deref().is_some_and(|name| !name_is_valid(name)) {
+        return broken("nodes.name", NAME_RULE);
+    }
+    ms("store.statementTimeoutMs", 1000, store.statement_timeout_ms)?;
+    ms("nodes.ttlMs", 1000, nodes.ttl_ms)?;
+    ms("nodes.waitMs", 0, nodes.wait_ms)
 }
 
 fn check_schedules(config: &Config) -> Checked {

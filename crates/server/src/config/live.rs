@@ -120,7 +120,14 @@ impl Live {
             return Ok(Vec::new());
         }
         let configure = handle.ask(configure(&merged.config));
-        let changed = self.publish(merged, async { configure.await.map(drop) }).await?;
+        let commit = async {
+            match configure.await {
+                // It counts here at once, and for the scheduler when this node has it.
+                Err(Unavailable::NotHolder) => Ok(()),
+                configured => configured.map(drop),
+            }
+        };
+        let changed = self.publish(merged, commit).await?;
         *layers = next;
         Ok(changed)
     }
@@ -144,6 +151,17 @@ impl Live {
         let changed = self.publish(merged, commit).await?;
         *layers = next;
         Ok(changed)
+    }
+
+    /// The patch as another node has stored it. What does not fit this node's file is refused whole.
+    pub fn replace_patch(&self, patch: Map<String, Value>) -> Result<(), Error> {
+        let mut layers = self.layers.blocking_lock();
+        let next = Layers { patch, ..layers.clone() };
+        let merged = merge(&next)?;
+        merged.config.outbound.apply(&self.guard);
+        self.current.store(Arc::new(merged));
+        *layers = next;
+        Ok(())
     }
 
     fn patch_blob(&self, patch: &Map<String, Value>) -> Result<Blob, ChangeError> {
@@ -182,7 +200,7 @@ fn configure(config: &Config) -> impl FnOnce(runyard_core::ids::Ticket) -> Event
 
 /// What is read once at the start cannot be patched: a patch that seems to work and does not is worse than a refusal.
 fn refuse_fixed(change: &Map<String, Value>) -> Result<(), Error> {
-    let fixed = ["store", "worker", "log"].into_iter().find(|section| change.contains_key(*section));
+    let fixed = ["store", "nodes", "worker", "log"].into_iter().find(|section| change.contains_key(*section));
     let of_server = |key: &str| change.get("server").and_then(|server| server.get(key)).is_some();
     let listen = of_server("listen").then_some("server.listen");
     match fixed.or(listen).or(of_server("tls").then_some("server.tls")) {

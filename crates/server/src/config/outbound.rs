@@ -149,6 +149,9 @@ pub fn redacted(mut values: Value) -> Value {
             *url = shown_url(url);
         }
     }
+    if let Some(Value::String(url)) = values.pointer_mut("/store/url") {
+        *url = HIDDEN.to_owned();
+    }
     if let Some(Value::String(url)) = values.pointer_mut("/autoscale/url").filter(|url| **url != "") {
         *url = shown_url(url);
     }

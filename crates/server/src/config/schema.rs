@@ -43,7 +43,7 @@ const HEAD: &str = "\
 ";
 
 /// What a reader looks for first comes first.
-const SECTIONS: [&str; 24] = [
+const SECTIONS: [&str; 25] = [
     "server",
     "limits",
     "lanes",
@@ -65,6 +65,7 @@ const SECTIONS: [&str; 24] = [
     "exec",
     "secrets",
     "store",
+    "nodes",
     "log",
     "telemetry",
     "scheduling",

@@ -7,6 +7,7 @@ mod lane;
 mod process;
 mod schedules;
 mod sessions;
+mod store;
 mod workers;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ pub use lane::Lane;
 pub use process::{Process, ProcessLimits, Sandbox, Uploads, WorkDir};
 pub use schedules::Schedules;
 pub use sessions::{SessionPattern, SessionSettings, Sessions};
+pub use store::{Durability, Nodes, Store};
 pub use workers::{Placement, Weights, Workers};
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
@@ -36,6 +38,8 @@ pub struct Config {
     pub log: Log,
     /// How tasks are stored.
     pub store: Store,
+    /// This server as one of several on one PostgreSQL database.
+    pub nodes: Nodes,
     /// The worker inside the server.
     pub worker: Worker,
     /// Workers on other machines, and how one is chosen. The server's own has the same heartbeat.
@@ -118,20 +122,6 @@ pub struct Log {
 pub enum LogFormat {
     Text,
     Json,
-}
-
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
-pub struct Store {
-    /// `full`: an accepted task survives power loss. `normal`: it survives a crash of the process, and commits are faster.
-    pub durability: Durability,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum Durability {
-    Full,
-    Normal,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, JsonSchema)]
@@ -350,7 +340,8 @@ impl Default for Config {
         Config {
             server: Server::default(),
             log: Log { format: LogFormat::Text, level: "info".into() },
-            store: Store { durability: Durability::Full },
+            store: Store::default(),
+            nodes: Nodes::default(),
             worker: Worker::default(),
             process: Process::default(),
             docker: Docker::default(),
@@ -393,12 +384,6 @@ impl Default for Server {
 impl Default for Log {
     fn default() -> Self {
         Config::default().log
-    }
-}
-
-impl Default for Store {
-    fn default() -> Self {
-        Store { durability: Durability::Full }
     }
 }
 

@@ -34,7 +34,9 @@ impl EventFilter {
                     self.is_about_sessions(&session.key) && self.bound_to.allows_session(&session.key)
                 }
                 Subject::Schedule(facts) => self.matches_schedule(facts),
-                Subject::Worker { .. } | Subject::Config => self.is_about_all() && self.is_free_or(false),
+                Subject::Worker { .. } | Subject::Config | Subject::Node { .. } => {
+                    self.is_about_all() && self.is_free_or(false)
+                }
             }
     }
 

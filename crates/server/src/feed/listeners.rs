@@ -184,7 +184,7 @@ fn topics(happening: &Happening) -> impl Iterator<Item = Topic> {
         Subject::Batch(batch) => [Some(Topic::Batch(batch.id)), None, None, None],
         Subject::Session(session) => [Some(Topic::Session(session.key.clone())), None, None, None],
         Subject::Schedule(facts) => [facts.agent.clone().map(Topic::Agent), None, None, None],
-        Subject::Worker { .. } | Subject::Config => [const { None }; 4],
+        Subject::Worker { .. } | Subject::Config | Subject::Node { .. } => [const { None }; 4],
     };
     topics.into_iter().flatten()
 }

@@ -70,6 +70,16 @@ impl Feed {
         let _ = self.commits.send(told);
     }
 
+    /// The last commit that was told.
+    pub fn last_seq(&self) -> Option<u64> {
+        self.recent.lock().expect("no thread panics while it holds the ring").last()
+    }
+
+    /// Something may have been committed that nobody told of: everyone looks into the log.
+    pub fn missed(&self) {
+        self.listeners().tell_all();
+    }
+
     /// Commits from now on. One that is gone, or left out, is in the event log.
     pub fn commits(&self) -> broadcast::Receiver<Weak<Commit>> {
         self.commits.subscribe()

@@ -47,6 +47,10 @@ impl Recent {
         self.commits.front().map(|commit| commit.seq)
     }
 
+    pub fn last(&self) -> Option<u64> {
+        self.commits.back().map(|commit| commit.seq)
+    }
+
     /// The commit with this number.
     pub fn next(&self, seq: u64) -> Next {
         let at = self.first().and_then(|first| usize::try_from(seq.checked_sub(first)?).ok());
@@ -63,7 +67,7 @@ fn bytes(commit: &Commit) -> usize {
         Subject::Task(facts) => facts.reason.len(),
         Subject::Batch(_) | Subject::Session(_) => size_of::<Session>(),
         Subject::Schedule(facts) => size_of::<ScheduleFacts>() + facts.reason.len(),
-        Subject::Worker { .. } | Subject::Config => 0,
+        Subject::Worker { .. } | Subject::Config | Subject::Node { .. } => 0,
     };
     commit.happenings.iter().map(|happening| size_of::<Happening>() + beyond(happening)).sum()
 }

@@ -25,6 +25,7 @@ use crate::app::App;
 use crate::clock;
 use crate::edge::traceparent;
 use crate::intake::{self, Intake, Prepared, PreparedBatch, StoredBatch};
+use crate::nodes::Forwarded;
 use crate::problem::{Error, refusal_problem};
 use crate::view;
 
@@ -36,6 +37,7 @@ use crate::view;
 pub async fn create(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(forwarded): Extension<Forwarded>,
     headers: HeaderMap,
     body: Body<BatchRequest, BATCH_BODY_BYTES_MAX>,
 ) -> Result<Response, Error> {
@@ -45,8 +47,8 @@ pub async fn create(
     let uploads = &app.worker.places().uploads();
     let (vault, traceparent) = (Some(&*app.vault), traceparent(&headers));
     let intake = Intake { config: &config.config, caller: &caller, uploads, now_ms, vault, traceparent };
-    let names = item_names(&body.value);
-    let PreparedBatch { batch, mode, items, agent } = intake::prepare_batch(&intake, body.value, clock::new_id)?;
+    let (names, given, asked) = (item_names(&body.value), forwarded.ids(), forwarded.asked);
+    let PreparedBatch { batch, mode, items, agent } = intake::prepare_batch(&intake, body.value, || given.next())?;
     drop(config);
     let ids: Vec<TaskId> = items.iter().map(|item| item.new.id).collect();
     may_wait_for(&app, &caller, parents_outside(&items, &ids)).await?;
@@ -55,7 +57,7 @@ pub async fn create(
     let refusals: Vec<Option<Refusal>> = items.iter().map(|item| item.new.refused.clone()).collect();
     let id = batch.id;
     let items = items.into_iter().map(|prepared| prepared.new).collect();
-    let submit = |ticket| Event::Submit(Submission { ticket, batch: Some(batch), mode, items, idempotency });
+    let submit = |ticket| Event::Submit(Submission { ticket, batch: Some(batch), mode, items, idempotency, asked });
     match app.handle.ask(submit).await? {
         Answer::Submitted { items } => {
             let named = |id: TaskId| ids.iter().position(|own| *own == id).map(|at| names[at].as_str());

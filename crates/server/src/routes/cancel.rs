@@ -6,7 +6,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use futures_util::future::join_all;
-use runyard_core::event::{self, Answer, Event};
+use runyard_core::event::{self, Answer, Asked, Event};
 use runyard_core::ids::TaskId;
 use runyard_core::name::Name;
 use runyard_core::task::{Phase, Text};
@@ -17,6 +17,7 @@ use super::extract::{BatchPath, Body, OptionalBody, TaskPath};
 use super::tasks::{not_found, own_doc, unexpected};
 use crate::access::Caller;
 use crate::app::App;
+use crate::nodes::Forwarded;
 use crate::problem::{Error, Invalid};
 use crate::view;
 
@@ -31,10 +32,11 @@ const REASON_BYTES_MAX: usize = 1024;
 pub async fn by_post(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(forwarded): Extension<Forwarded>,
     TaskPath(id): TaskPath,
     OptionalBody(request): OptionalBody<CancelRequest>,
 ) -> Result<(StatusCode, Json<CancelAnswer>), Error> {
-    cancel_one(&app, &caller, id, reason(request.reason)?).await
+    cancel_one(&app, &caller, id, reason(request.reason)?, forwarded.asked).await
 }
 
 /// Cancel a task.
@@ -44,9 +46,10 @@ pub async fn by_post(
 pub async fn by_delete(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(forwarded): Extension<Forwarded>,
     TaskPath(id): TaskPath,
 ) -> Result<(StatusCode, Json<CancelAnswer>), Error> {
-    cancel_one(&app, &caller, id, Text::Borrowed("")).await
+    cancel_one(&app, &caller, id, Text::Borrowed(""), forwarded.asked).await
 }
 
 /// Cancel every live task that matches all the fields given.
@@ -103,6 +106,7 @@ async fn cancel_one(
     caller: &Caller,
     id: TaskId,
     reason: Text,
+    asked: Asked,
 ) -> Result<(StatusCode, Json<CancelAnswer>), Error> {
     if caller.agents.is_bound() {
         own_doc(app, caller, id).await?;
@@ -110,6 +114,10 @@ async fn cancel_one(
     let (status, state) = match ask(app, id, reason.clone()).await? {
         event::CancelAnswer::Ended => (StatusCode::OK, TaskState::Cancelled),
         event::CancelAnswer::Stopping => (StatusCode::ACCEPTED, TaskState::Running),
+        // It was cancelled the first time this was asked, and nobody heard the answer.
+        event::CancelAnswer::Terminal(Phase::Cancelled) if asked == Asked::Again => {
+            (StatusCode::OK, TaskState::Cancelled)
+        }
         event::CancelAnswer::Terminal(phase) => return Err(Error::Terminal(phase)),
         event::CancelAnswer::NotFound => return Err(not_found(id)),
     };

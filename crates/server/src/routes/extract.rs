@@ -81,7 +81,7 @@ impl BodyRules {
     }
 }
 
-async fn body_bytes(request: Request, max: usize) -> Result<(Bytes, BodyPass), Error> {
+pub async fn body_bytes(request: Request, max: usize) -> Result<(Bytes, BodyPass), Error> {
     let declared = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     if declared.and_then(|text| text.parse::<u64>().ok()).is_some_and(|bytes| bytes > max as u64) {
         return Err(Error::TooLarge(max));

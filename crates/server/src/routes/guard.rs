@@ -1,6 +1,7 @@
 //! In front of every route: Host, Origin, key, scope; behind it: one count for each request.
 
 use std::any::Any;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +10,15 @@ use axum::http::{HeaderMap, HeaderName, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::extract::BodyRules;
-use crate::access::{Caller, Need, Reach, hosts, needed};
+use runyard_core::ids::WorkerId;
+use runyard_wire::Id;
+
+use super::extract::{BATCH_BODY_BYTES_MAX, BodyRules, body_bytes};
+use crate::access::{Caller, Need, Reach, Scope, hosts, needed};
 use crate::app::App;
 use crate::edge::{self, Peer};
+use crate::handle::{Readiness, Unavailable};
+use crate::nodes::{self, Desk, Forwarded, NODE, Relay, WORKER, Whole};
 use crate::problem::Error;
 use crate::workers;
 
@@ -23,17 +29,89 @@ pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next
     let method = request.method().clone();
     let request_id = edge::request_id(request.headers().get(&REQUEST_ID));
     request.extensions_mut().insert(body_rules(&app));
-    let mut response = match admit(&app, &request) {
-        Ok(caller) => {
-            request.extensions_mut().insert(caller);
-            next.run(request).await
-        }
+    let mut response = match asks(&app, &request) {
+        Ok(Asks::Client) => answer(&app, request, next).await,
+        Ok(Asks::Node) => answer_node(&app, request, next).await,
         Err(error) => error.into_response(),
     };
     app.metrics.observe_request(&method, response.status());
     response.headers_mut().insert(REQUEST_ID, request_id);
     edge::secure(response.headers_mut());
     response
+}
+
+/// Who is at the other end of the connection.
+enum Asks {
+    Client,
+    /// Another node of this database, for itself or for a client of its own.
+    Node,
+}
+
+/// A web page cannot know what nodes prove themselves with, so their names are not looked at.
+fn asks(app: &App, request: &Request) -> Result<Asks, Error> {
+    match (&app.cluster, request.headers().get(NODE)) {
+        (Some(cluster), Some(proof)) => match cluster.peers.knows(proof) {
+            true => Ok(Asks::Node),
+            false => Err(Error::UnknownKey),
+        },
+        _ => check_host(app, request).map(|()| Asks::Client),
+    }
+}
+
+/// A client's request: here where it can be answered here, else by the holder.
+async fn answer(app: &Arc<App>, mut request: Request, next: Next) -> Response {
+    let address = address(app, &request);
+    let forwarded = Forwarded { address, ..Forwarded::fresh() };
+    request.extensions_mut().insert(forwarded);
+    let desk = Desk::of(request.method(), request.uri().path());
+    let Some(cluster) = app.cluster.as_ref().filter(|_| desk != Desk::Here) else {
+        return serve(app, request, next).await;
+    };
+    let patience = Duration::from_millis(app.config.current().config.nodes.wait_ms);
+    let relay = Relay { member: &cluster.member, peers: &cluster.peers, patience };
+    let here = |request| serve(app, request, next.clone());
+    if desk == Desk::HolderStreamed {
+        return nodes::relay_streamed(&relay, request, forwarded, here).await;
+    }
+    match whole(request).await {
+        Ok(whole) => nodes::relay(&relay, whole, forwarded, here).await,
+        Err(error) => error.into_response(),
+    }
+}
+
+/// Another node's request. It is not sent on again: who sent it knows better whom to ask next.
+async fn answer_node(app: &Arc<App>, mut request: Request, next: Next) -> Response {
+    if *app.handle.readiness().borrow() == Readiness::Following {
+        return Error::Unavailable(Unavailable::NotHolder).into_response();
+    }
+    let forwarded = Forwarded::read(request.headers());
+    request.extensions_mut().insert(forwarded);
+    serve(app, request, next).await
+}
+
+async fn serve(app: &Arc<App>, mut request: Request, next: Next) -> Response {
+    match admit(app, &request) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
+        }
+        Err(error) => error.into_response(),
+    }
+}
+
+/// The whole of a request, so that it can be asked twice. Its bytes count until it is handed on.
+async fn whole(request: Request) -> Result<Whole, Error> {
+    let (parts, body) = request.into_parts();
+    let request = Request::from_parts(parts.clone(), body);
+    let (body, _pass) = body_bytes(request, BATCH_BODY_BYTES_MAX).await?;
+    Ok(Whole { parts, body })
+}
+
+/// Whoever the client is, as far as that can be known.
+fn address(app: &App, request: &Request) -> Option<IpAddr> {
+    let config = app.config.current();
+    let Peer(peer) = request.extensions().get()?;
+    Some(edge::client_address(*peer, request.headers(), &config.config.server.trusted_proxies))
 }
 
 fn body_rules(app: &App) -> BodyRules {
@@ -47,15 +125,11 @@ fn body_rules(app: &App) -> BodyRules {
 }
 
 fn admit(app: &App, request: &Request) -> Result<Caller, Error> {
-    check_host(app, request)?;
     let config = app.config.current();
     let server = &config.config.server;
     check_url(request, server.limits.url_bytes)?;
     let path = request.uri().path();
-    let address = request
-        .extensions()
-        .get()
-        .map(|Peer(peer)| edge::client_address(*peer, request.headers(), &server.trusted_proxies));
+    let address = request.extensions().get::<Forwarded>().and_then(|forwarded| forwarded.address);
     // Probes go on whatever else comes from where they come from.
     if let Some(address) = address.filter(|_| !matches!(path, "/healthz" | "/readyz")) {
         limited(app, app.rates.address(address, &server.rate_limit))?;
@@ -63,6 +137,11 @@ fn admit(app: &App, request: &Request) -> Result<Caller, Error> {
     match needed(request.method(), path) {
         // Whoever needs no key has no rights either.
         Need::Open => Ok(Caller::default()),
+        Need::Node if !is_node(app, request) => Err(Error::NoRoute(cut(path))),
+        Need::Node => Ok(Caller::default()),
+        Need::Scope(Scope::Worker, _) if introduces_its_worker(app, request) => {
+            Ok(Caller { joins_as: worker_of(request), ..Caller::default() })
+        }
         need => {
             let mut caller = caller(app, presented(request), need)?;
             caller.actor.address = address;
@@ -73,6 +152,22 @@ fn admit(app: &App, request: &Request) -> Result<Caller, Error> {
             Ok(caller)
         }
     }
+}
+
+fn is_node(app: &App, request: &Request) -> bool {
+    let proof = request.headers().get(NODE);
+    app.cluster.as_ref().zip(proof).is_some_and(|(cluster, proof)| cluster.peers.knows(proof))
+}
+
+/// For itself: what a node passes on for a client names no worker, whatever the client said, and needs the client's key.
+fn introduces_its_worker(app: &App, request: &Request) -> bool {
+    is_node(app, request) && presented(request).is_none() && worker_of(request).is_some()
+}
+
+/// The worker that a node introduces: its own.
+fn worker_of(request: &Request) -> Option<WorkerId> {
+    let text = request.headers().get(WORKER)?.to_str().ok()?;
+    text.parse::<Id>().ok().map(|Id(id)| WorkerId(id))
 }
 
 fn caller(app: &App, presented: Option<&str>, need: Need) -> Result<Caller, Error> {
@@ -88,7 +183,7 @@ fn caller(app: &App, presented: Option<&str>, need: Need) -> Result<Caller, Erro
 
 fn may(caller: &Caller, need: Need) -> Result<(), Error> {
     let (scope, reach) = match need {
-        Need::Open => return Ok(()),
+        Need::Open | Need::Node => return Ok(()),
         Need::Scope(scope, reach) => (scope, reach),
         Need::Worker(worker, _) if caller.worker == Some(worker) => return Ok(()),
         Need::Worker(_, scope) => (scope, Reach::All),

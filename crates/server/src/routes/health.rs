@@ -9,6 +9,7 @@ use runyard_wire::{HealthView, VersionView};
 
 use crate::app::App;
 use crate::handle::Readiness;
+use crate::nodes::Role;
 use crate::problem::Error;
 
 /// Is the process alive?
@@ -22,13 +23,34 @@ pub async fn healthz() -> Json<HealthView> {
     responses((status = 200, description = "It does", body = HealthView),
               (status = 503, description = "It recovers, drains or stops", body = HealthView)))]
 pub async fn readyz(State(app): State<Arc<App>>) -> (StatusCode, Json<HealthView>) {
-    let (status, word) = match *app.handle.readiness().borrow() {
+    let readiness = *app.handle.readiness().borrow();
+    let (status, word) = match readiness {
+        // What is stored cannot be read or written: whatever the scheduler believes, it serves nobody.
+        Readiness::Ready | Readiness::Following if !reaches_its_database(&app) => {
+            (StatusCode::SERVICE_UNAVAILABLE, "no database")
+        }
+        // Nobody could ask for anything: its first key is about to be made.
+        Readiness::Ready if !has_admin(&app) => (StatusCode::SERVICE_UNAVAILABLE, "recovering"),
         Readiness::Ready => (StatusCode::OK, "ready"),
+        Readiness::Following if has_holder(&app) => (StatusCode::OK, "following"),
+        Readiness::Following => (StatusCode::SERVICE_UNAVAILABLE, "no holder"),
         Readiness::Recovering => (StatusCode::SERVICE_UNAVAILABLE, "recovering"),
         Readiness::Draining => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
         Readiness::Stopping => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
     };
     (status, Json(HealthView { status: word.into() }))
+}
+
+fn reaches_its_database(app: &App) -> bool {
+    app.cluster.as_ref().is_none_or(|cluster| cluster.member.is_reached())
+}
+
+fn has_admin(app: &App) -> bool {
+    !app.keys.are_asked_for() || app.keys.ring().has_admin()
+}
+
+fn has_holder(app: &App) -> bool {
+    app.cluster.as_ref().is_some_and(|cluster| matches!(cluster.member.role(), Role::Follower { .. }))
 }
 
 /// What is running here?

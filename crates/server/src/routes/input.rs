@@ -24,6 +24,7 @@ use crate::app::App;
 use crate::clock;
 use crate::edge::traceparent;
 use crate::intake::{self, Intake, Prepared, Resolved};
+use crate::nodes::Forwarded;
 use crate::problem::Error;
 use crate::view;
 
@@ -37,6 +38,7 @@ use crate::view;
 pub async fn input(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(forwarded): Extension<Forwarded>,
     TaskPath(id): TaskPath,
     headers: HeaderMap,
     body: Body<InputRequest>,
@@ -47,8 +49,9 @@ pub async fn input(
         return Err(Error::Terminal(doc.task.phase()));
     }
     let key = key.map(|key| intake::idempotency(&doc.agent, &key, &hashed(id, &body.bytes)));
-    let prepared = follow_up(&app, &caller, &doc, &body.value.text, traceparent(&headers)).await?;
-    Ok(accepted(submit(&app, prepared, key).await?))
+    let prepared =
+        follow_up(&app, &caller, &doc, &body.value.text, TaskId(forwarded.ids), traceparent(&headers)).await?;
+    Ok(accepted(submit(&app, prepared, key, forwarded.asked).await?))
 }
 
 /// The messages that were merged into a task, beyond its own.
@@ -72,6 +75,7 @@ async fn follow_up(
     caller: &Caller,
     doc: &TaskDoc,
     text: &str,
+    new: TaskId,
     traceparent: Option<&str>,
 ) -> Result<Prepared, Error> {
     let (target, now_ms) = (doc.task.id, clock::wall_ms());
@@ -88,7 +92,7 @@ async fn follow_up(
     let config = app.config.current();
     let uploads = &app.worker.places().uploads();
     let intake = Intake { config: &config.config, caller, uploads, now_ms, vault: Some(&*app.vault), traceparent };
-    let resolved = Resolved { id: TaskId(clock::new_id()), depends_on, retry_of: None };
+    let resolved = Resolved { id: new, depends_on, retry_of: None };
     let mut prepared = intake::prepare(&intake, request, resolved)?;
     if let Some(member) = &mut prepared.new.session {
         // It is meant for this one task: whatever the session does with other messages, this one must not stop it.

@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::audit::Entry;
 use crate::clock;
 use crate::config::{NAME_RULE, name_is_valid};
+use crate::nodes::Forwarded;
 use crate::problem::{Error, Invalid};
 
 const AGENTS_MAX: usize = 100;
@@ -33,9 +34,10 @@ pub async fn list(State(app): State<Arc<App>>) -> Json<ListPage<KeyView>> {
 pub async fn create(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(forwarded): Extension<Forwarded>,
     body: Body<KeyRequest>,
 ) -> Result<(StatusCode, Json<KeyCreated>), Error> {
-    let new = new_key(body.value)?;
+    let new = new_key(Id(forwarded.ids), body.value)?;
     let entry = |(key, _): &(Key, String)| Entry::new("key.created").of(&key.id).after(told(key));
     let (key, text) = app.change_keys(&caller.actor, |ring| ring.add(new), entry).await?;
     tracing::info!(target: "runyard::access", key = %key.id, name = %key.name, "key created");
@@ -61,7 +63,7 @@ fn told(key: &Key) -> Value {
     serde_json::to_value(key_view(key)).expect("a view is plain data")
 }
 
-fn new_key(request: KeyRequest) -> Result<NewKey, Invalid> {
+fn new_key(id: Id, request: KeyRequest) -> Result<NewKey, Invalid> {
     if !name_is_valid(&request.name) {
         return Err(Invalid::new("name", NAME_RULE));
     }
@@ -86,7 +88,7 @@ fn new_key(request: KeyRequest) -> Result<NewKey, Invalid> {
         WireScope::Admin => Scope::Admin,
     });
     Ok(NewKey {
-        id: Id(clock::new_id()).to_string(),
+        id: id.to_string(),
         name: request.name,
         scopes: scopes.collect(),
         agents: request.agents,

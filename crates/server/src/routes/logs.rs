@@ -162,6 +162,9 @@ impl Tail {
             // With its payload it may be a megabyte, and this may wait for long.
             drop(doc);
             let attempt_ended = self.at.attempt < attempt || !phase.is_held();
+            if attempt_ended && self.at.offset == 0 {
+                app.bring_log(self.task, self.at.attempt).await;
+            }
             if self.read_rest().await.is_err() {
                 return;
             }

@@ -15,6 +15,7 @@ mod heartbeat;
 mod input;
 mod keys;
 mod logs;
+mod nodes;
 mod openapi;
 mod parents;
 mod schedules;
@@ -38,6 +39,7 @@ pub use openapi::openapi_json;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::routing::get;
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -47,6 +49,9 @@ use crate::app::App;
 pub fn router(app: Arc<App>) -> Router {
     let (router, _) = api().split_for_parts();
     router
+        // Between nodes: no part of the API.
+        .route("/v1/nodes/commits", get(nodes::commits))
+        .route("/v1/nodes/sealing-key", get(nodes::sealing_key))
         .fallback(guard::no_route)
         .method_not_allowed_fallback(guard::method_not_allowed)
         .layer(axum::middleware::from_fn_with_state(app.clone(), guard::guard))
@@ -115,6 +120,7 @@ fn api() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(secrets::list))
         .routes(routes!(secrets::put, secrets::remove))
         .routes(routes!(drain::backup))
+        .routes(routes!(nodes::list))
         .routes(routes!(audit::audit))
         .routes(routes!(health::healthz))
         .routes(routes!(health::readyz))

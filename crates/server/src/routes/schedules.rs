@@ -32,6 +32,7 @@ use crate::app::App;
 use crate::audit::Entry;
 use crate::clock;
 use crate::intake::{self, Intake, runs_a_program};
+use crate::nodes::Forwarded;
 use crate::problem::{Error, Invalid};
 use crate::view;
 
@@ -46,9 +47,10 @@ const REASON_BYTES_MAX: usize = 256;
 pub async fn create(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(forwarded): Extension<Forwarded>,
     body: Body<ScheduleRequest>,
 ) -> Result<Response, Error> {
-    let id = ScheduleId(clock::new_id());
+    let id = ScheduleId(forwarded.ids);
     let standing = standing(body.value.enabled.unwrap_or(true));
     let new = prepared(&app, &caller, id, body.value, standing)?;
     let view = put(&app, &caller, id, new, "schedule.created").await?;
@@ -291,6 +293,12 @@ async fn put(
         }
         Ok(_) => Err(unexpected()),
         Err(ScheduleError::Refused(ScheduleRefusal::NoFuture)) => Err(intake::no_future(&rules).into()),
+        // It was made the first time this was asked, and nobody heard the answer.
+        Err(ScheduleError::Refused(ScheduleRefusal::NameTaken { by })) if by == id => {
+            let found = app.read(move |reader| reader.schedule(id)).await?;
+            let (row, _) = found.ok_or_else(|| not_found(&name))?;
+            Ok(shown(app, &row, asked, None))
+        }
         Err(error) => Err(error.into_error(&name)),
     }
 }

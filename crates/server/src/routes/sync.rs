@@ -30,6 +30,7 @@ use crate::app::{App, to_its_end};
 use crate::clock;
 use crate::desk::{Chunk, Look, Mail, Said, Workshop, held, held_of, store_logs};
 use crate::ground;
+use crate::handle::Unavailable;
 use crate::problem::{Error, Invalid};
 use crate::workers::vitals;
 
@@ -75,7 +76,12 @@ pub async fn sync(
     }
     // What it wants to know at once is not made to wait.
     let wait = if answer.refused.is_empty() && answer.logged.is_empty() { wait } else { Duration::ZERO };
-    if let Some(mail) = mail_within(&app, worker, wait).await {
+    let mail = mail_within(&app, worker, wait).await;
+    // Whoever holds the lease now gives the orders; what lies here is not for anybody any more.
+    if !app.holds() {
+        return Err(Unavailable::NotHolder.into());
+    }
+    if let Some(mail) = mail {
         fill(&app, worker, mail, &mut answer);
     }
     Ok(Json(answer))

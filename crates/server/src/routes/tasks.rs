@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
 use runyard_core::event::{
-    Accepted, Answer, Change, ChangeRefusal, Event, FirstAnswer, Idempotency, NewTask, Submission, SubmitMode,
+    Accepted, Answer, Asked, Change, ChangeRefusal, Event, FirstAnswer, Idempotency, NewTask, Submission, SubmitMode,
 };
 use runyard_core::ids::{FlowId, TaskId};
 use runyard_core::name::Name;
@@ -28,6 +28,7 @@ use crate::app::App;
 use crate::clock;
 use crate::edge::traceparent;
 use crate::intake::{self, Intake, Prepared, Resolved};
+use crate::nodes::Forwarded;
 use crate::problem::{Error, Invalid};
 use crate::view::{self, Labels};
 
@@ -43,6 +44,7 @@ const REPLAYED: &str = "idempotent-replayed";
 pub async fn create(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(forwarded): Extension<Forwarded>,
     headers: HeaderMap,
     body: Body<TaskRequest>,
 ) -> Result<Response, Error> {
@@ -55,12 +57,12 @@ pub async fn create(
     let (vault, traceparent) = (Some(&*app.vault), traceparent(&headers));
     let intake = Intake { config: &config.config, caller: &caller, uploads, now_ms, vault, traceparent };
     let depends_on = intake::ids_only(&request.depends_on)?;
-    let resolved = Resolved { id: TaskId(clock::new_id()), depends_on, retry_of: None };
+    let resolved = Resolved { id: TaskId(forwarded.ids), depends_on, retry_of: None };
     let prepared = intake::prepare(&intake, request, resolved)?;
     let key = key.map(|key| intake::idempotency(&prepared.new.flow.agent, &key, &body.bytes));
     drop(config);
     may_wait_for(&app, &caller, prepared.new.depends_on.clone()).await?;
-    submit(&app, prepared, key).await.map(Submitted::created)
+    submit(&app, prepared, key, forwarded.asked).await.map(Submitted::created)
 }
 
 /// List tasks, newest first.
@@ -187,6 +189,7 @@ pub async fn change(
 pub async fn retry(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(forwarded): Extension<Forwarded>,
     TaskPath(id): TaskPath,
     headers: HeaderMap,
 ) -> Result<Response, Error> {
@@ -208,10 +211,10 @@ pub async fn retry(
     let uploads = &app.worker.places().uploads();
     let (vault, traceparent) = (Some(&*app.vault), traceparent(&headers));
     let intake = Intake { config: &config.config, caller: &caller, uploads, now_ms, vault, traceparent };
-    let resolved = Resolved { id: TaskId(clock::new_id()), depends_on, retry_of: Some(Id(id.0)) };
+    let resolved = Resolved { id: TaskId(forwarded.ids), depends_on, retry_of: Some(Id(id.0)) };
     let prepared = intake::prepare(&intake, request, resolved)?;
     drop(config);
-    submit(&app, prepared, None).await.map(Submitted::created)
+    submit(&app, prepared, None, forwarded.asked).await.map(Submitted::created)
 }
 
 /// Why does it wait, and what for?
@@ -299,12 +302,26 @@ impl Submitted {
     }
 }
 
-pub async fn submit(app: &App, prepared: Prepared, idempotency: Option<Idempotency>) -> Result<Submitted, Error> {
+/// A message may become part of another task, and then no row has its id that a second try would find. Where nodes ask each
+/// other again, it has a key for that: the id.
+fn own_key(app: &App, new: &NewTask) -> Option<Idempotency> {
+    let may_merge = app.cluster.is_some() && new.session.is_some();
+    may_merge.then(|| intake::idempotency(&new.flow.agent, &Id(new.id.0).to_string(), b""))
+}
+
+pub async fn submit(
+    app: &App,
+    prepared: Prepared,
+    idempotency: Option<Idempotency>,
+    asked: Asked,
+) -> Result<Submitted, Error> {
     let Prepared { new, stored } = prepared;
+    let idempotency = idempotency.or_else(|| own_key(app, &new));
     let labels = Labels::of(&new);
-    let asked = as_asked(&new);
+    let as_submitted = as_asked(&new);
     let submit = |ticket| {
-        Event::Submit(Submission { ticket, batch: None, mode: SubmitMode::All, items: vec![new], idempotency })
+        let (mode, items) = (SubmitMode::All, vec![new]);
+        Event::Submit(Submission { ticket, batch: None, mode, items, idempotency, asked })
     };
     match app.handle.ask(submit).await? {
         Answer::Submitted { items } => match items.into_iter().next() {
@@ -324,7 +341,7 @@ pub async fn submit(app: &App, prepared: Prepared, idempotency: Option<Idempoten
                 Some(doc) => view::doc_view(app, doc)?,
                 // The key outlived its task. The body is the same, so the repeat itself says what was asked for.
                 None => {
-                    let task = Task { id, created_at: clock::made_at_ms(id.0), ..asked };
+                    let task = Task { id, created_at: clock::made_at_ms(id.0), ..as_submitted };
                     view::task_view(app, &task, labels, stored, None)
                 }
             };

@@ -157,7 +157,11 @@ fn delivery_view(delivery: &Delivery) -> DeliveryView {
     let (task, batch) = match &happening.subject {
         Subject::Task(facts) => (Some(Id(facts.task.0)), None),
         Subject::Batch(batch) => (None, Some(Id(batch.id.0))),
-        Subject::Worker { .. } | Subject::Session(_) | Subject::Schedule(_) | Subject::Config => (None, None),
+        Subject::Worker { .. }
+        | Subject::Session(_)
+        | Subject::Schedule(_)
+        | Subject::Config
+        | Subject::Node { .. } => (None, None),
     };
     DeliveryView {
         id: delivery.id.0,

@@ -18,7 +18,7 @@ use super::tasks::unexpected;
 use crate::access::Caller;
 use crate::app::{App, to_its_end};
 use crate::audit::Entry;
-use crate::clock;
+use crate::nodes::Forwarded;
 use crate::problem::{Error, Invalid};
 use crate::workers::{Offer, counts, new_key, new_session, worker_view};
 
@@ -28,10 +28,12 @@ use crate::workers::{Offer, counts, new_key, new_session, worker_view};
 pub async fn join(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(forwarded): Extension<Forwarded>,
     body: Body<WorkerRequest>,
 ) -> Result<(StatusCode, Json<WorkerRegistered>), Error> {
     let (key, hash) = new_key()?;
-    let offer = Offer::of(WorkerId(clock::new_id()), body.value, hash)?;
+    let id = caller.joins_as.unwrap_or(WorkerId(forwarded.ids));
+    let offer = Offer::of(id, body.value, hash)?;
     let registered = admit(&app, caller, offer, "worker.registered").await?;
     Ok((StatusCode::CREATED, Json(WorkerRegistered { key: Some(key), ..registered })))
 }

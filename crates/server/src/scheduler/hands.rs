@@ -1,6 +1,8 @@
 //! Between a tick and the workers: what the core wants done is done by somebody's hands, the embedded worker's or a
 //! rehearsal's, or lies ready for a worker on another machine.
 
+use std::time::Instant;
+
 use runyard_core::event::{Answer, Command, Event, Held, Report, Start, WorkerSpec};
 use runyard_core::ids::{TaskId, Ticket, WorkerId};
 use runyard_core::name::Blob;
@@ -10,7 +12,8 @@ use runyard_worker::{Rehearsal, Worker};
 
 /// What a commit asks of workers.
 pub(crate) trait Orders {
-    fn start(&self, starts: Vec<Start>);
+    /// None of them begins after `not_after`.
+    fn start(&self, starts: Vec<Start>, not_after: Option<Instant>);
     fn stop(&self, worker: WorkerId, held: Held, stop: Stop);
     fn input(&self, worker: WorkerId, held: Held, message: TaskId, spec: Blob);
     fn revoke(&self, worker: WorkerId, task: TaskId, attempt: u32);
@@ -49,6 +52,8 @@ pub(crate) struct Crew<'a> {
     pub own: WorkerId,
     pub hands: &'a dyn Orders,
     pub desk: &'a dyn Orders,
+    /// When whoever gives these orders may not be the one to give them any more.
+    pub not_after: Option<Instant>,
 }
 
 impl Crew<'_> {
@@ -61,7 +66,7 @@ impl Crew<'_> {
             std::mem::take(starts).into_iter().partition(|start| start.worker == self.own);
         for (orders, starts) in [(self.hands, own), (self.desk, away)] {
             if !starts.is_empty() {
-                orders.start(starts);
+                orders.start(starts, self.not_after);
             }
         }
     }
@@ -71,7 +76,7 @@ impl Crew<'_> {
 pub(crate) struct Nobody;
 
 impl Orders for Nobody {
-    fn start(&self, _: Vec<Start>) {}
+    fn start(&self, _: Vec<Start>, _: Option<Instant>) {}
     fn stop(&self, _: WorkerId, _: Held, _: Stop) {}
     fn input(&self, _: WorkerId, _: Held, _: TaskId, _: Blob) {}
     fn revoke(&self, _: WorkerId, _: TaskId, _: u32) {}
@@ -124,8 +129,8 @@ fn taken_input(event: &Event) -> Option<(TaskId, u32, TaskId)> {
 }
 
 impl Orders for Worker {
-    fn start(&self, starts: Vec<Start>) {
-        Worker::start(self, starts);
+    fn start(&self, starts: Vec<Start>, not_after: Option<Instant>) {
+        self.start_before(starts, not_after);
     }
 
     fn stop(&self, _: WorkerId, held: Held, stop: Stop) {
@@ -161,7 +166,7 @@ impl Hands for Worker {
 }
 
 impl Orders for Rehearsal {
-    fn start(&self, starts: Vec<Start>) {
+    fn start(&self, starts: Vec<Start>, _: Option<Instant>) {
         Rehearsal::start(self, &starts);
     }
 

@@ -1,4 +1,4 @@
-use runyard_core::event::{Due, NewTask, Release, Submission, SubmitMode};
+use runyard_core::event::{Asked, Due, NewTask, Release, Submission, SubmitMode};
 use runyard_core::flow::{FlowKey, Place, Shape};
 use runyard_core::ids::{ScheduleId, WorkerId};
 use runyard_core::name::Blob;
@@ -35,8 +35,10 @@ async fn an_end_that_can_never_be_committed_takes_nobody_down_with_it_for_long()
     let store = Poisoned(MemoryStore::new());
     let handle = Handle::new(store.reader());
     let options = SchedulerOptions {
-        store: Box::new(store),
-        config: Arc::default(),
+        store: once(store),
+        tenure: Tenure::Sole,
+        prepare: Box::new(|| Ok(())),
+        config: Box::new(Arc::default),
         purge: Box::new(|| crate::config::to_purge(&crate::config::Config::default())),
         data_dir: dir.path().to_owned(),
         grace_ms: 0,
@@ -78,7 +80,16 @@ fn submit(id: TaskId) -> impl FnOnce(Ticket) -> Event {
     let flow = FlowKey { agent, lane, tier: Tier::Normal, shape, gates };
     let new = NewTask::new(id, flow, Blob::from(b"{}".to_vec()));
     let items = vec![new];
-    move |ticket| Event::Submit(Submission { ticket, batch: None, mode: SubmitMode::All, items, idempotency: None })
+    move |ticket| {
+        Event::Submit(Submission {
+            ticket,
+            batch: None,
+            mode: SubmitMode::All,
+            items,
+            idempotency: None,
+            asked: Asked::Once,
+        })
+    }
 }
 
 struct NobodyWatches;

@@ -32,6 +32,15 @@ pub enum Error {
     NoRandomness,
     #[error("it was sealed with another key, or changed since")]
     Broken,
+    #[error("{} is not the key of the other nodes; move it away if nothing is sealed with it", path.display())]
+    Other { path: PathBuf },
+}
+
+/// What a key is bound to while it travels.
+const SHARED: &[u8] = b"sealing key";
+
+fn of_node(secret: &[u8; 32]) -> Result<LessSafeKey, Error> {
+    UnboundKey::new(&CHACHA20_POLY1305, secret).map(LessSafeKey::new).map_err(|_| Error::Broken)
 }
 
 impl SealingKey {
@@ -62,6 +71,35 @@ impl SealingKey {
         String::from_utf8(value.to_vec()).map_err(|_| Error::Broken)
     }
 
+    /// The key itself, for a node that has the same secret to open it with. Made when there is none yet.
+    pub fn shared(&self, with: &[u8; 32]) -> Result<String, Error> {
+        self.key(Missing::Make)?;
+        let text = fs::read_to_string(&self.path).map_err(|source| Error::Key { path: self.path.clone(), source })?;
+        let nonce = random::<NONCE_LEN>()?;
+        let mut bytes = text.trim().as_bytes().to_vec();
+        let sealed =
+            of_node(with)?.seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(SHARED), &mut bytes);
+        sealed.map_err(|_| Error::Broken)?;
+        Ok(STANDARD_NO_PAD.encode([&nonce[..], &bytes].concat()))
+    }
+
+    /// What [`Self::shared`] gave at another node. It is kept here where there is no key yet; another one is not replaced.
+    pub fn adopt(&self, with: &[u8; 32], shared: &str) -> Result<(), Error> {
+        let bytes = STANDARD_NO_PAD.decode(shared).map_err(|_| Error::Broken)?;
+        let (nonce, rest) = bytes.split_first_chunk::<NONCE_LEN>().ok_or(Error::Broken)?;
+        let mut rest = rest.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let opened = of_node(with)?.open_in_place(nonce, Aad::from(SHARED), &mut rest).map_err(|_| Error::Broken)?;
+        let text = String::from_utf8(opened.to_vec()).map_err(|_| Error::Broken)?;
+        let _alone = self.making.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        match fs::read_to_string(&self.path) {
+            Ok(own) if own.trim() == text => Ok(()),
+            Ok(_) => Err(Error::Other { path: self.path.clone() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.write(&text),
+            Err(source) => Err(Error::Key { path: self.path.clone(), source }),
+        }
+    }
+
     fn key(&self, missing: Missing) -> Result<LessSafeKey, Error> {
         let unusable = |source| Error::Key { path: self.path.clone(), source };
         let _alone = self.making.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -77,6 +115,11 @@ impl SealingKey {
     /// Whole or not at all: a server that is killed at its first start must find no half of a key at its second.
     fn make(&self) -> Result<String, Error> {
         let text = STANDARD_NO_PAD.encode(random::<32>()?);
+        self.write(&text)?;
+        Ok(text)
+    }
+
+    fn write(&self, text: &str) -> Result<(), Error> {
         let draft = self.path.with_extension("key.tmp");
         let write = || {
             let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
@@ -86,8 +129,7 @@ impl SealingKey {
             fs::rename(&draft, &self.path)?;
             self.path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
         };
-        write().map_err(|source| Error::Key { path: self.path.clone(), source })?;
-        Ok(text)
+        write().map_err(|source| Error::Key { path: self.path.clone(), source })
     }
 }
 

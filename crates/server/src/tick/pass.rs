@@ -68,7 +68,7 @@ impl<'a, H: Hands> Pass<'a, H> {
         inbox: Receiver<Vec<Event>>,
         summary: Summary,
     ) -> Result<Pass<'a, H>, String> {
-        let (yard, now) = caught(|| Yard::open(store, config, salt(), wall_ms()))?;
+        let (yard, now) = caught(|| Yard::open(store, config, salt(), wall_ms())).map_err(|failed| failed.reason)?;
         Ok(Pass {
             hands,
             spec,
@@ -101,7 +101,7 @@ impl<'a, H: Hands> Pass<'a, H> {
 
     /// What there is to say, and the store, which nobody else may open before the worker has left.
     pub(super) fn finish(mut self) -> Result<(Summary, Yard), String> {
-        let counts = caught(|| self.yard.store().reader().counts())?;
+        let counts = caught(|| self.yard.store().reader().counts()).map_err(|failed| failed.reason)?;
         let sum = |of: fn(&runyard_core::write::CountDelta) -> i64| {
             u64::try_from(counts.iter().map(|(_, counts)| of(counts)).sum::<i64>()).unwrap_or(0)
         };
@@ -136,12 +136,12 @@ impl<'a, H: Hands> Pass<'a, H> {
     fn tick(&mut self, events: &mut Vec<Event>) -> Result<bool, String> {
         let told = Told::by(events);
         let now = self.clock.now();
-        let ticked = caught(|| self.yard.tick(now, events))?;
+        let ticked = caught(|| self.yard.tick(now, events)).map_err(|failed| failed.reason)?;
         self.hands.acknowledge_told(told);
         ticked.commands.iter().for_each(|command| self.note_command(command));
         ticked.happenings.iter().for_each(|happening| self.note_loss(happening));
         // Nobody has asked anything.
-        let crew = Crew { own: self.spec.id, hands: self.hands, desk: &Nobody };
+        let crew = Crew { own: self.spec.id, hands: self.hands, desk: &Nobody, not_after: None };
         let _ = carry_out(&crew, ticked.commands);
         Ok(ticked.again)
     }

@@ -13,6 +13,7 @@ use runyard_core::outbox::{Delivery, DeliveryChange, DeliveryId, DeliveryState, 
 use runyard_exec::guard::GuardedClient;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::message::{Aim, aim, body, message_id, owner, secrets_for};
 use super::schedule::next_try;
@@ -20,7 +21,7 @@ use super::send::{Outcome, Outgoing, Sent, post};
 use super::window::{Job, Taken, Window};
 use crate::app::App;
 use crate::clock;
-use crate::handle::Unavailable;
+use crate::handle::{Readiness, Unavailable};
 use crate::problem::Error;
 use crate::secrets;
 
@@ -52,7 +53,7 @@ enum News {
 }
 
 impl Deliverer {
-    pub fn new(app: Arc<App>) -> Deliverer {
+    fn new(app: Arc<App>) -> Deliverer {
         Deliverer {
             app,
             client: Arc::default(),
@@ -63,15 +64,32 @@ impl Deliverer {
         }
     }
 
-    /// Until the server stops.
-    pub async fn run(mut self) {
+    /// While this server has the scheduler, until it stops.
+    pub async fn run(app: Arc<App>) {
+        let mut readiness = app.handle.readiness();
+        while !app.stop.is_cancelled() {
+            let waiting = readiness.wait_for(|readiness| *readiness != Readiness::Following);
+            tokio::select! {
+                () = app.stop.cancelled() => return,
+                waited = waiting => if waited.is_err() { return },
+            }
+            let mut over = app.handle.readiness();
+            tokio::select! {
+                () = Deliverer::new(app.clone()).send_until(app.stop.clone()) => {}
+                // What is on its way is told to nobody here: the next holder sends it again.
+                _ = over.wait_for(|readiness| *readiness == Readiness::Following) => {}
+            }
+        }
+    }
+
+    async fn send_until(mut self, stop: CancellationToken) {
         if let Err(error) = self.make_secret().await {
             if !self.app.stop.is_cancelled() {
                 tracing::error!(target: "runyard::webhook", "no webhook is sent without a secret: {error}");
             }
-            return;
+            return stop.cancelled().await;
         }
-        let (stop, posted) = (self.app.stop.clone(), self.app.webhooks.posted.clone());
+        let posted = self.app.webhooks.posted.clone();
         let mut look_at = Instant::now();
         loop {
             if look_at <= Instant::now() {

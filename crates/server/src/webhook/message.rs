@@ -78,7 +78,11 @@ pub fn aim(config: &Config, reader: &dyn Reader, delivery: &Delivery) -> store::
     match &delivery.happening.subject {
         Subject::Batch(batch) => Ok(at(batch_callback(reader, batch.id)?.as_deref())),
         Subject::Task(facts) => task_aim(reader, facts.task, delivery.progress.to),
-        Subject::Worker { .. } | Subject::Session(_) | Subject::Schedule(_) | Subject::Config => Ok(at(None)),
+        Subject::Worker { .. }
+        | Subject::Session(_)
+        | Subject::Schedule(_)
+        | Subject::Config
+        | Subject::Node { .. } => Ok(at(None)),
     }
 }
 

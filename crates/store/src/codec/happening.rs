@@ -54,6 +54,10 @@ pub fn encode_happenings(happenings: &[Happening], out: &mut Vec<u8>) {
                 put_schedule_facts(out, facts);
             }
             Subject::Config => out.push(SUBJECT_CONFIG),
+            Subject::Node { name } => {
+                out.push(SUBJECT_NODE);
+                put_text(out, name);
+            }
         }
     }
 }
@@ -93,6 +97,7 @@ pub fn decode_happenings(bytes: &[u8]) -> Option<Vec<Happening>> {
             }
             SUBJECT_SCHEDULE => Subject::Schedule(Box::new(cut.schedule_facts()?)),
             SUBJECT_CONFIG => Subject::Config,
+            SUBJECT_NODE => Subject::Node { name: cut.name()? },
             _ => return None,
         };
         happenings.push(Happening { kind, at_ms, subject });
@@ -196,3 +201,4 @@ const SUBJECT_CONFIG: u8 = 3;
 const SUBJECT_SESSION: u8 = 4;
 const SUBJECT_SCHEDULE: u8 = 5;
 const SUBJECT_WORKER_WHY: u8 = 6;
+const SUBJECT_NODE: u8 = 7;

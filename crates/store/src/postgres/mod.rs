@@ -21,9 +21,11 @@ mod purge;
 mod query;
 mod raw;
 mod reader;
+mod refusal;
 mod row;
 mod schedules;
 mod store;
+mod tasks;
 mod workers;
 
 #[cfg(test)]

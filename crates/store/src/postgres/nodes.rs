@@ -10,7 +10,7 @@ use super::migrations;
 use super::query::all;
 use super::reader::Readers;
 use super::row::{Row, damaged, field, id_at, number};
-use crate::nodes::{Bid, Lease, NodeCard, NodeId, NodeRow, Nodes, Standing};
+use crate::nodes::{Bid, Lease, NodeCard, NodeId, NodeList, NodeRow, Nodes, Standing};
 use crate::store::{Error, Result};
 
 pub struct PgNodes {
@@ -75,14 +75,17 @@ impl Nodes for PgNodes {
         self.links.with(|link| link.query_all(SAYING, &calls)).map(drop)
     }
 
-    fn all(&self) -> Result<Vec<NodeRow>> {
+    fn all(&self) -> Result<NodeList> {
         let forget = "DELETE FROM nodes WHERE seen_at < clock_timestamp() - interval '1 day'";
         let list = "SELECT n.id, n.name, n.url, n.version, (extract(epoch FROM n.started_at) * 1000)::bigint, \
                     greatest(0, extract(epoch FROM clock_timestamp() - n.seen_at) * 1000)::bigint, \
                     EXISTS (SELECT 1 FROM lease l WHERE l.one = 1 AND l.holder = n.id AND l.until > clock_timestamp()) \
                     FROM nodes n ORDER BY n.name, n.id";
-        let answers = self.links.with(|link| link.query_all(SAYING, &[Call::new(forget, []), Call::new(list, [])]))?;
-        all(&answers[1], node_at)
+        let epoch = "SELECT epoch FROM meta WHERE one = 1";
+        let calls = [forget, list, epoch].map(|sql| Call::new(sql, []));
+        let answers = self.links.with(|link| link.query_all(SAYING, &calls))?;
+        let epoch = answers[2].first().map_or(Ok(0), |row| field(row, 0).map(number))?;
+        Ok(NodeList { epoch, nodes: all(&answers[1], node_at)? })
     }
 
     fn keep_log(&self, task: TaskId, attempt: u32, log: &[u8]) -> Result<()> {

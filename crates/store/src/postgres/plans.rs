@@ -11,16 +11,16 @@ use runyard_testbed::shared;
 use super::connect::{Address, Options, Purpose};
 use super::link::Link;
 use super::row::field;
-use super::{commit, load, migrations, outbox, query, schedules};
+use super::{commit, load, migrations, outbox, query, schedules, tasks};
 
 /// (statement, the indexes that its plan may use, all of which it must)
 fn hot() -> Vec<(&'static str, &'static [&'static str])> {
     vec![
         (commit::META, &[]),
         (commit::META_AND_LOG, &[]),
-        (commit::UPDATE_LIVE, &["tasks_phase"]),
-        (commit::FINISH, &["tasks_phase"]),
-        (commit::UPDATE_DONE, &["tasks_done_seq"]),
+        (tasks::UPDATE_LIVE, &["tasks_phase"]),
+        (tasks::FINISH, &["tasks_phase"]),
+        (tasks::UPDATE_DONE, &["tasks_done_seq"]),
         (commit::REMOVE_EDGES, &["edges_pkey", "tasks_id", "tasks_done_id"]),
         (commit::ADD_EDGES, &["tasks_id", "tasks_done_id"]),
         (commit::REMOVE_RELEASES, &["releases_pkey"]),

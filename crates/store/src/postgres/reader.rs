@@ -1,8 +1,9 @@
 //! Readers for everyone but the tick loop: a few connections, lent for one call each. A read whose connection breaks is asked
-//! once more on a new one.
+//! again on a new one, for as long as a lost connection is looked for.
 
 use std::path::Path;
 use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 use runyard_core::batch::Batch;
 use runyard_core::event::Happening;
@@ -25,6 +26,7 @@ use super::row::{
     Id, N_TASK_COLUMNS, Row, Tried, batch_at, blob_at, damaged, field, integer, moment, number, session_at, task_at,
     task_columns, text_at,
 };
+use super::store::Patience;
 use super::{load, outbox, schedules, workers};
 use crate::codec::{MessagePlace, RowKeyRef, decode_happenings, decode_message_body, decode_row_key};
 use crate::store::{
@@ -34,6 +36,7 @@ use crate::store::{
 
 pub struct Readers {
     address: Address,
+    retry_for: Duration,
     pool: Mutex<Pool>,
     returned: Condvar,
 }
@@ -53,18 +56,21 @@ const SCAN_MAX: usize = 20_000;
 impl Readers {
     pub fn new(options: &Options) -> Result<Readers> {
         let address = Address::of(options, Purpose::Read)?;
-        Ok(Readers { address, pool: Mutex::default(), returned: Condvar::new() })
+        Ok(Readers { address, retry_for: options.retry_for, pool: Mutex::default(), returned: Condvar::new() })
     }
 
     /// Asks on a connection that is lent for it. One that broke is thrown away with all that lie idle: they lead to the
     /// same server.
     pub fn with<T>(&self, mut read: impl FnMut(&mut Link) -> Tried<T>) -> Result<T> {
-        match self.ask(&mut read) {
-            Err(fault) if fault.is_lost() => {
-                self.close_idle();
-                Ok(self.ask(&mut read)?)
+        let mut patience = Patience::new(self.retry_for);
+        loop {
+            match self.ask(&mut read) {
+                Err(fault) if fault.is_lost() => {
+                    self.close_idle();
+                    patience.wait(fault)?;
+                }
+                answer => return Ok(answer?),
             }
-            answer => Ok(answer?),
         }
     }
 

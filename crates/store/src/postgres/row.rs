@@ -54,16 +54,16 @@ impl From<Fault> for Error {
 impl Fault {
     pub fn of(doing: &'static str, error: tokio_postgres::Error) -> Fault {
         let Some(told) = error.as_db_error() else {
-            return Fault::Lost(Error::Driver { doing, source: error.into() });
+            return Fault::Lost(Error::Away { doing, source: error.into() });
         };
         if is_end_of_connection(told) {
-            return Fault::Lost(Error::Driver { doing, source: Box::new(told.clone()) });
+            return Fault::Lost(Error::Away { doing, source: Box::new(told.clone()) });
         }
         Fault::Refused { doing, error: Box::new(told.clone()) }
     }
 
     pub fn lost(doing: &'static str, detail: &str) -> Fault {
-        Fault::Lost(Error::Driver { doing, source: detail.into() })
+        Fault::Lost(Error::Away { doing, source: detail.into() })
     }
 
     pub fn is_lost(&self) -> bool {

@@ -22,12 +22,13 @@ use runyard_core::session::{Session, SessionId};
 use runyard_core::task::Task;
 use runyard_core::write::{Loaded, Needs, Rows, WriteSet};
 
-use super::commit::{Scratch, WRITING, refusal, write_all};
+use super::commit::{Scratch, WRITING, write_all};
 use super::connect::{Address, Options, Purpose};
 use super::link::{Call, Link, transaction};
 use super::places::{Floors, Places};
 use super::purge::{self, Cursor, PURGING};
 use super::reader::Readers;
+use super::refusal::refusal;
 use super::row::{Fault, Row, Tried, damaged, field, number};
 use super::{load, migrations, query, schedules};
 use crate::store::{Error, FlowRows, FlowWant, Purge, Purged, Reader, Result, Store};
@@ -260,18 +261,18 @@ enum Settled {
 }
 
 /// How long a lost connection is looked for, and how often.
-struct Patience {
+pub(super) struct Patience {
     until: Instant,
     pause: Duration,
 }
 
 impl Patience {
-    fn new(retry_for: Duration) -> Patience {
+    pub(super) fn new(retry_for: Duration) -> Patience {
         Patience { until: Instant::now() + retry_for, pause: Duration::from_millis(5) }
     }
 
     /// Gives the loss back as an error when there is no time left.
-    fn wait(&mut self, fault: Fault) -> Result<()> {
+    pub(super) fn wait(&mut self, fault: Fault) -> Result<()> {
         if Instant::now() + self.pause >= self.until {
             return Err(fault.into());
         }

@@ -24,5 +24,6 @@ mod workers;
 
 pub use connect::{Durability, Options};
 pub use copy::{Quiet, copy_quiet};
+pub use lock::Lock;
 pub use raw::{RawLimit, raw_limit};
 pub use store::SqliteStore;

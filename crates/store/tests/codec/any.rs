@@ -484,6 +484,7 @@ pub fn happening() -> impl Strategy<Value = Happening> {
         1 => session().prop_map(|session| Subject::Session(Box::new(session))),
         1 => schedule_facts().prop_map(|facts| Subject::Schedule(Box::new(facts))),
         1 => Just(Subject::Config),
+        1 => name().prop_map(|name| Subject::Node { name }),
     ];
     (prop::sample::select(HappeningKind::ALL.to_vec()), moment(), subject)
         .prop_map(|(kind, at_ms, subject)| Happening { kind, at_ms, subject })

@@ -117,12 +117,12 @@ fn nodes_are_listed_by_name_until_they_leave_or_are_forgotten() {
     }
     nodes.leave(NodeId(3)).unwrap();
     Session::open(&url).run("UPDATE nodes SET seen_at = seen_at - interval '2 days' WHERE name = 'node 4'");
-    let listed = nodes.all().unwrap();
+    let listed = nodes.all().unwrap().nodes;
     let cards: Vec<_> = listed.iter().map(|row| (row.card.clone(), row.is_holder)).collect();
     assert_eq!(cards, [(card(1), true), (card(2), false)]);
     let begun = listed[0].started_at_ms;
     nodes.beat(&card(1), Bid::Hold, TTL_MS).unwrap();
-    assert_eq!(nodes.all().unwrap()[0].started_at_ms, begun);
+    assert_eq!(nodes.all().unwrap().nodes[0].started_at_ms, begun);
     assert_eq!(Session::open(&url).number("SELECT count(*) FROM nodes"), 2);
 }
 

@@ -123,9 +123,9 @@ fn a_server_that_stays_away_is_an_error_in_the_end() {
     let mut fixture = Fixture::new(Box::new(PgStore::open(options).unwrap()));
     postgres.stop();
     let writes = WriteSet { inserts: vec![insert(task(1))], ..WriteSet::default() };
-    assert!(matches!(fixture.try_commit(writes), Err(Error::Driver { .. })));
-    assert!(matches!(fixture.store.specs(&[id(1)]), Err(Error::Driver { .. })));
-    assert!(matches!(fixture.reader().task(id(1)), Err(Error::Driver { .. })));
+    assert!(matches!(fixture.try_commit(writes), Err(Error::Away { .. })));
+    assert!(matches!(fixture.store.specs(&[id(1)]), Err(Error::Away { .. })));
+    assert!(matches!(fixture.reader().task(id(1)), Err(Error::Away { .. })));
 }
 
 #[test]

@@ -15,9 +15,9 @@ use std::sync::Arc;
 use runyard_core::batch::Batch;
 use runyard_core::config::Config;
 use runyard_core::event::{
-    Accepted, Admit, Answer, CancelAnswer, Change, ChangeRefusal, Command, Event, Fault, Happening, HappeningKind,
-    HeartbeatAnswer, Held, Idempotency, NewBatch, NewTask, Refusal, Report, SessionAct, Start, Subject, Submission,
-    SubmitMode, TaskFacts, WorkerSpec,
+    Accepted, Admit, Answer, Asked, CancelAnswer, Change, ChangeRefusal, Command, Event, Fault, Happening,
+    HappeningKind, HeartbeatAnswer, Held, Idempotency, NewBatch, NewTask, Refusal, Report, SessionAct, Start, Subject,
+    Submission, SubmitMode, TaskFacts, WorkerSpec,
 };
 use runyard_core::explain::{Explanation, GateView};
 use runyard_core::ids::{BatchId, TaskId, Ticket, WorkerId};
@@ -421,6 +421,16 @@ impl Bed {
         }
     }
 
+    /// The same submission again, under the same ids: nobody heard the answer to an earlier one, or there was none.
+    pub fn ask_again(&mut self, batch: Option<BatchId>, ids: &[TaskId], item: impl Fn() -> New) -> Answer {
+        let items = ids.iter().map(|id| NewTask { id: *id, ..item().0 }).collect();
+        let batch = batch.map(|id| NewBatch { id, parallelism: None, calls_back: false, spec: blob("batch") });
+        let submission = self.submission(batch, SubmitMode::All, items, None);
+        let ticket = submission.ticket;
+        self.send([Event::Submit(Submission { asked: Asked::Again, ..submission })]);
+        self.answer(ticket)
+    }
+
     fn submission(
         &mut self,
         batch: Option<NewBatch>,
@@ -428,7 +438,7 @@ impl Bed {
         items: Vec<NewTask>,
         idempotency: Option<Idempotency>,
     ) -> Submission {
-        Submission { ticket: self.ticket(), batch, mode, items, idempotency }
+        Submission { ticket: self.ticket(), batch, mode, items, idempotency, asked: Asked::Once }
     }
 
     fn with_id(&mut self, New(mut new): New) -> NewTask {

@@ -188,3 +188,36 @@ fn a_key_lives_as_long_as_its_task() {
     bed.purge(0);
     assert_eq!(replayed(&bed.submit_with_key(task("a"), "k", 1)), first);
 }
+
+#[test]
+fn what_is_asked_again_is_answered_from_the_rows_wherever_the_task_is_by_now() {
+    let mut bed = Bed::new();
+    let first = taken(&bed.submit_with_key(task("a"), "k", 1));
+    assert_eq!(replayed(&bed.ask_again(None, &[first], || task("a"))), first, "while it is in memory");
+    bed.crash();
+    assert_eq!(replayed(&bed.ask_again(None, &[first], || task("a"))), first, "after a change of holder");
+    bed.complete(first);
+    bed.crash();
+    let answer = bed.ask_again(None, &[first], || task("a"));
+    assert!(matches!(answer, Answer::Replayed(FirstAnswer::Task { phase: Phase::Completed, .. })), "{answer:?}");
+    assert_eq!(bed.n_stored(), 1);
+}
+
+#[test]
+fn what_is_asked_again_and_was_never_stored_is_taken() {
+    let mut bed = Bed::new();
+    let id = TaskId(0x7777);
+    assert_eq!(taken(&bed.ask_again(None, &[id], || task("a"))), id);
+    assert_eq!(bed.n_stored(), 1);
+}
+
+#[test]
+fn a_batch_that_is_asked_again_is_the_same_batch() {
+    let mut bed = Bed::new();
+    let (id, tasks) = bed.batch(batch([task("a"), task("a")]));
+    bed.crash();
+    let answer = bed.ask_again(Some(id), &tasks, || task("a"));
+    let Answer::Replayed(FirstAnswer::Batch { id: again, tasks: named }) = &answer else { panic!("{answer:?}") };
+    assert_eq!((*again, named.iter().map(|(task, _)| *task).collect::<Vec<_>>()), (id, tasks));
+    assert_eq!(bed.n_stored(), 2);
+}

@@ -1,6 +1,7 @@
 //! The calls of the worker protocol, and what their answers mean to a worker.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
@@ -20,7 +21,10 @@ const AGENT: &str = concat!("runyard-worker/", env!("CARGO_PKG_VERSION"));
 
 pub(super) struct Client {
     http: reqwest::Client,
-    base: Url,
+    /// Of a server, or of several that are the nodes of one: never empty.
+    bases: Vec<Url>,
+    /// Which of them is asked.
+    at: AtomicUsize,
     own: RwLock<Option<Arc<Identity>>>,
 }
 
@@ -42,7 +46,7 @@ pub(super) enum CallError {
 }
 
 impl Client {
-    pub(super) fn new(server: &Url, certificates: Vec<Certificate>) -> Result<Client, reqwest::Error> {
+    pub(super) fn new(servers: &[Url], certificates: Vec<Certificate>) -> Result<Client, reqwest::Error> {
         // Another part of the process may have installed it already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let builder = reqwest::Client::builder()
@@ -54,12 +58,26 @@ impl Client {
             .tcp_nodelay(true)
             .tls_certs_merge(certificates);
         // A proxy of the environment cannot reach this machine's own loopback.
-        let builder = if is_loopback(server) { builder.no_proxy() } else { builder };
-        let mut base = server.clone();
-        if !base.path().ends_with('/') {
-            base.set_path(&format!("{}/", base.path()));
-        }
-        Ok(Client { http: builder.build()?, base, own: RwLock::new(None) })
+        let builder = if servers.iter().all(is_loopback) { builder.no_proxy() } else { builder };
+        let base = |server: &Url| {
+            let mut base = server.clone();
+            if !base.path().ends_with('/') {
+                base.set_path(&format!("{}/", base.path()));
+            }
+            base
+        };
+        let bases = servers.iter().map(base).collect();
+        Ok(Client { http: builder.build()?, bases, at: AtomicUsize::new(0), own: RwLock::new(None) })
+    }
+
+    /// Over connections that somebody else makes, and that prove by themselves who calls.
+    pub(super) fn over(http: reqwest::Client, server: &Url) -> Client {
+        Client { http, bases: vec![server.clone()], at: AtomicUsize::new(0), own: RwLock::new(None) }
+    }
+
+    /// As the worker that the connections are of.
+    pub(super) async fn join_as_known(&self, about: &WorkerRequest) -> Result<WorkerRegistered, CallError> {
+        self.read(self.http.post(self.url(&[])).json(about).timeout(ANSWER_MARGIN)).await
     }
 
     /// From now on calls are made as this worker.
@@ -69,31 +87,31 @@ impl Client {
 
     pub(super) async fn join(&self, token: &str, about: &WorkerRequest) -> Result<WorkerRegistered, CallError> {
         let request = self.http.post(self.url(&[])).bearer_auth(token).json(about).timeout(ANSWER_MARGIN);
-        read(request).await
+        self.read(request).await
     }
 
     pub(super) async fn register(&self, about: &WorkerRequest) -> Result<WorkerRegistered, CallError> {
         let request = self.own_call(Method::POST, &["register"], &[])?.json(about).timeout(ANSWER_MARGIN);
-        read(request).await
+        self.read(request).await
     }
 
     pub(super) async fn sync(&self, letter: &SyncRequest) -> Result<SyncAnswer, CallError> {
         let wait = Duration::from_millis(letter.wait_ms.unwrap_or(0));
-        read(self.own_call(Method::POST, &["sync"], &[])?.json(letter).timeout(wait + ANSWER_MARGIN)).await
+        self.read(self.own_call(Method::POST, &["sync"], &[])?.json(letter).timeout(wait + ANSWER_MARGIN)).await
     }
 
     /// The answer's body is the upload.
     pub(super) async fn upload(&self, lease: Held, upload: u128) -> Result<Response, CallError> {
         let [attempt, token] = fence(lease);
         let query = [("task", Id(lease.task.0).to_string()), attempt, token];
-        send(self.own_call(Method::GET, &["uploads", &Id(upload).to_string()], &query)?).await
+        self.send(self.own_call(Method::GET, &["uploads", &Id(upload).to_string()], &query)?).await
     }
 
     pub(super) async fn artifact(&self, lease: Held, path: &str, bytes: u64, body: Body) -> Result<(), CallError> {
         let task = Id(lease.task.0).to_string();
         let segments: Vec<&str> = ["tasks", &task, "artifacts"].into_iter().chain(path.split('/')).collect();
         let request = self.own_call(Method::PUT, &segments, &fence(lease))?;
-        send(request.header(reqwest::header::CONTENT_LENGTH, bytes).body(body)).await.map(drop)
+        self.send(request.header(reqwest::header::CONTENT_LENGTH, bytes).body(body)).await.map(drop)
     }
 
     /// A call for this worker alone.
@@ -109,8 +127,23 @@ impl Client {
         Ok(self.http.request(method, url).bearer_auth(&own.key))
     }
 
+    async fn read<T: DeserializeOwned>(&self, request: RequestBuilder) -> Result<T, CallError> {
+        let bytes = self.send(request).await?.bytes().await.map_err(|error| away(&error))?;
+        serde_json::from_slice(&bytes)
+            .map_err(|error| CallError::Away(format!("the answer is not understood: {error}")))
+    }
+
+    /// A server that is away leaves its turn to the next one.
+    async fn send(&self, request: RequestBuilder) -> Result<Response, CallError> {
+        let answer = answer_to(request).await;
+        if let Err(CallError::Away(_)) = answer {
+            self.at.fetch_add(1, Ordering::Relaxed);
+        }
+        answer
+    }
+
     fn url(&self, segments: &[&str]) -> Url {
-        let mut url = self.base.clone();
+        let mut url = self.bases[self.at.load(Ordering::Relaxed) % self.bases.len()].clone();
         let mut path = url.path_segments_mut().expect("an http address has a path");
         path.pop_if_empty().extend(["v1", "workers"]).extend(segments);
         drop(path);
@@ -130,12 +163,7 @@ fn fence(lease: Held) -> [Word; 2] {
     [("attempt", lease.attempt.to_string()), ("token", lease.token.0.to_string())]
 }
 
-async fn read<T: DeserializeOwned>(request: RequestBuilder) -> Result<T, CallError> {
-    let bytes = send(request).await?.bytes().await.map_err(|error| away(&error))?;
-    serde_json::from_slice(&bytes).map_err(|error| CallError::Away(format!("the answer is not understood: {error}")))
-}
-
-async fn send(request: RequestBuilder) -> Result<Response, CallError> {
+async fn answer_to(request: RequestBuilder) -> Result<Response, CallError> {
     let response = request.send().await.map_err(|error| away(&error))?;
     if response.status().is_success() {
         return Ok(response);
@@ -186,9 +214,24 @@ mod tests {
         assert_eq!(meaning_of(403, "forbidden").to_string(), "so it is (403)");
     }
 
+    #[tokio::test]
+    async fn a_server_that_is_away_leaves_its_turn_to_the_next() {
+        // Nobody listens at either: a port that was free a moment ago.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+        let servers = ["one", "two"].map(|path| format!("http://{free}/{path}").parse().expect("a URL"));
+        let client = Client::new(&servers, Vec::new()).expect("a client");
+        let asked = |client: &Client| client.url(&[]).path().to_owned();
+        assert_eq!(asked(&client), "/one/v1/workers");
+        let request = client.http.get(client.url(&[]));
+        assert!(matches!(client.send(request).await, Err(CallError::Away(_))));
+        assert_eq!(asked(&client), "/two/v1/workers");
+        client.at.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(asked(&client), "/one/v1/workers", "after the last comes the first");
+    }
+
     #[test]
     fn a_path_of_an_artifact_cannot_leave_its_place() {
-        let client = Client::new(&"http://h/base".parse().expect("a URL"), Vec::new()).expect("a client");
+        let client = Client::new(&["http://h/base".parse().expect("a URL")], Vec::new()).expect("a client");
         let url = client.url(&["w", "artifacts", "a b", "..", "c?d#e"]);
         assert_eq!(url.as_str(), "http://h/base/v1/workers/w/artifacts/a%20b/c%3Fd%23e");
     }

@@ -41,10 +41,18 @@ const TIDY_EVERY: Duration = Duration::from_secs(3600);
 const NOTHING_NEW_PAUSE: Duration = Duration::from_millis(200);
 const LEAVING: &str = "it is shutting down";
 
+/// A worker that has a server, and a place of its own to remember who it is there.
 pub(super) struct RemoteWorker {
     options: RemoteOptions,
     lodging: Lodging,
+    speaker: Speaker,
+}
+
+/// One end of a conversation.
+pub(super) struct Speaker {
     client: Arc<Client>,
+    /// What cannot go on without the worker has so long to end when it is told to leave.
+    drain: Duration,
     worker: Worker,
     desk: Arc<Desk>,
     secrets: Arc<CarriedSecrets>,
@@ -61,7 +69,7 @@ pub(super) struct RemoteWorker {
 }
 
 /// Why a conversation is over.
-enum Over {
+pub(super) enum Over {
     Fenced,
     Unknown(String),
     SaidGoodbye,
@@ -83,8 +91,8 @@ impl RemoteWorker {
         leave: &CancellationToken,
     ) -> Result<Option<RemoteWorker>, Error> {
         let lodging = Lodging::take(&options.data_dir)?;
-        let client = Arc::new(Client::new(&options.server, options.certificates.clone()).map_err(Error::Http)?);
-        let identity = match lodging.identity(options.server.as_str())? {
+        let client = Arc::new(Client::new(&options.servers, options.certificates.clone()).map_err(Error::Http)?);
+        let identity = match lodging.identity(&options.servers)? {
             Some(identity) => identity,
             None => {
                 let token = options.token.as_deref().ok_or(Error::NoToken)?;
@@ -98,39 +106,13 @@ impl RemoteWorker {
         client.be(Some(identity));
         let (desk, secrets) = (Arc::new(Desk::default()), Arc::new(CarriedSecrets::default()));
         let worker = make_worker(id, &options, &lodging, &client, &secrets, &desk)?;
-        let machine = Machine::new(lodging.dir());
-        let remote = RemoteWorker {
-            options,
-            lodging,
-            client,
-            worker,
-            desk,
-            secrets,
-            machine,
-            sample: Sample::default(),
-            looked_at: None,
-            wait_ms: 0,
-            n_syncs: 0,
-            ordered: Orders::default(),
-            rest_until: None,
-            is_leaving: false,
-        };
-        remote.present_found();
-        Ok(Some(remote))
-    }
-
-    /// What an earlier process left is reported as if it had happened just now.
-    fn present_found(&self) {
-        let mut ledger = self.desk.lock();
-        self.worker.unacknowledged().into_iter().for_each(|event| ledger.take(event));
-        for lease in self.worker.held() {
-            let log = self.worker.places().log_file(lease.task.0, lease.attempt);
-            ledger.log_grew(lease, files::length(&log));
-        }
+        let speaker = Speaker::new(client, worker, desk, secrets, options.drain);
+        speaker.present_found();
+        Ok(Some(RemoteWorker { options, lodging, speaker }))
     }
 
     pub(super) async fn serve(mut self, leave: &CancellationToken) -> Result<Ended, Error> {
-        let aside = [spawn_progress(&self.worker, &self.desk), spawn_tidying(&self.worker)];
+        let aside = [spawn_progress(&self.speaker.worker, &self.speaker.desk), spawn_tidying(&self.speaker.worker)];
         let ended = self.serve_until_over(leave).await;
         aside.iter().for_each(JoinHandle::abort);
         ended
@@ -141,8 +123,8 @@ impl RemoteWorker {
             let over = match self.register(leave).await {
                 Ok(Some(registered)) => {
                     tracing::info!(worker = %registered.id, session = %registered.session, "registered");
-                    self.wait_ms = registered.heartbeat_ms.min(WAIT_MS_MAX);
-                    self.speak(registered.session, leave).await
+                    self.speaker.pace(registered.heartbeat_ms);
+                    self.speaker.speak(registered.session, leave).await
                 }
                 Ok(None) => Over::SaidGoodbye,
                 Err(CallError::Unknown(why)) => Over::Unknown(why),
@@ -153,8 +135,8 @@ impl RemoteWorker {
                 Over::SaidGoodbye => return Ok(Ended::Left),
                 Over::Fenced => {
                     tracing::error!("another process is this worker now: everything here is stopped");
-                    self.worker.revoke_all();
-                    self.worker.settled().await;
+                    self.speaker.worker.revoke_all();
+                    self.speaker.worker.settled().await;
                     return Ok(Ended::Fenced);
                 }
                 Over::Unknown(why) => {
@@ -170,16 +152,16 @@ impl RemoteWorker {
     async fn register(&self, leave: &CancellationToken) -> Result<Option<WorkerRegistered>, CallError> {
         let mut backoff = Backoff::new();
         loop {
-            let error = match self.client.register(&self.options.about).await {
+            let error = match self.speaker.client.register(&self.options.about).await {
                 Ok(registered) => return Ok(Some(registered)),
                 Err(error @ CallError::Away(_)) => error,
                 Err(error) => return Err(error),
             };
-            tracing::warn!(server = %self.options.server, %error, "the server is not there; what runs goes on");
+            tracing::warn!(servers = %self.options.named(), %error, "the server is not there; what runs goes on");
             tokio::select! {
                 () = backoff.pause() => {}
                 () = leave.cancelled() => {
-                    self.worker.shutdown(self.options.drain).await;
+                    self.speaker.worker.shutdown(self.options.drain).await;
                     return Ok(None);
                 }
             }
@@ -189,20 +171,62 @@ impl RemoteWorker {
     /// It was removed: nothing it has is its own any more. False when it is to leave first.
     async fn join_anew(&mut self, why: String, leave: &CancellationToken) -> Result<bool, Error> {
         tracing::warn!(why, "the server does not know this worker any more: everything here is stopped");
-        self.worker.revoke_all();
-        self.desk.lock().clear();
+        self.speaker.worker.revoke_all();
+        self.speaker.desk.lock().clear();
         let Some(token) = self.options.token.clone() else {
-            self.worker.settled().await;
+            self.speaker.worker.settled().await;
             return Err(Error::Removed { why });
         };
         self.lodging.forget()?;
-        let identity = join(&self.client, &token, &self.options, &self.lodging, leave).await?;
+        let identity = join(&self.speaker.client, &token, &self.options, &self.lodging, leave).await?;
         let has_joined = identity.is_some();
-        self.client.be(identity);
+        self.speaker.client.be(identity);
         Ok(has_joined)
     }
+}
 
-    async fn speak(&mut self, session: Token, leave: &CancellationToken) -> Over {
+impl Speaker {
+    pub(super) fn new(
+        client: Arc<Client>,
+        worker: Worker,
+        desk: Arc<Desk>,
+        secrets: Arc<CarriedSecrets>,
+        drain: Duration,
+    ) -> Speaker {
+        let machine = Machine::new(worker.places().data_dir());
+        Speaker {
+            client,
+            drain,
+            worker,
+            desk,
+            secrets,
+            machine,
+            sample: Sample::default(),
+            looked_at: None,
+            wait_ms: 0,
+            n_syncs: 0,
+            ordered: Orders::default(),
+            rest_until: None,
+            is_leaving: false,
+        }
+    }
+
+    /// What happened before the conversation is reported as if it had happened just now.
+    pub(super) fn present_found(&self) {
+        let mut ledger = self.desk.lock();
+        self.worker.unacknowledged().into_iter().for_each(|event| ledger.take(event));
+        for lease in self.worker.held() {
+            let log = self.worker.places().log_file(lease.task.0, lease.attempt);
+            ledger.log_grew(lease, files::length(&log));
+        }
+    }
+
+    /// The server says how often it wants to hear something.
+    pub(super) fn pace(&mut self, heartbeat_ms: u64) {
+        self.wait_ms = heartbeat_ms.min(WAIT_MS_MAX);
+    }
+
+    pub(super) async fn speak(&mut self, session: Token, leave: &CancellationToken) -> Over {
         let mut backoff = Backoff::new();
         let (mut older, mut call): (Option<Call>, Option<Call>) = (None, None);
         let mut leaving: Option<Pin<Box<dyn Future<Output = ()> + Send>>> = None;
@@ -233,7 +257,7 @@ impl RemoteWorker {
                     tracing::info!("takes nothing new, and leaves when its work has ended");
                     self.is_leaving = true;
                     self.desk.lock().leave();
-                    let (worker, drain) = (self.worker.clone(), self.options.drain);
+                    let (worker, drain) = (self.worker.clone(), self.drain);
                     leaving = Some(Box::pin(async move { worker.shutdown(drain).await }));
                     older = call.take();
                     None
@@ -324,13 +348,13 @@ async fn join(
         match client.join(token, &options.about).await {
             Ok(joined) => {
                 let key = joined.key.ok_or_else(|| Error::Refused("it gave this worker no key".to_owned()))?;
-                let identity = Identity { server: options.server.to_string(), id: joined.id, key };
+                let identity = Identity { server: options.servers[0].to_string(), id: joined.id, key };
                 lodging.keep(&identity)?;
-                tracing::info!(worker = %identity.id, server = %options.server, "joined");
+                tracing::info!(worker = %identity.id, servers = %options.named(), "joined");
                 return Ok(Some(identity));
             }
             Err(CallError::Away(error)) => {
-                tracing::warn!(server = %options.server, error, "the server is not there");
+                tracing::warn!(servers = %options.named(), error, "the server is not there");
             }
             Err(error) => return Err(Error::Refused(error.to_string())),
         }

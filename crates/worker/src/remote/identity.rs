@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use reqwest::Url;
 use runyard_wire::Id;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
@@ -53,7 +54,7 @@ impl Lodging {
     }
 
     /// `None` for a worker that has not joined yet.
-    pub(super) fn identity(&self, server: &str) -> Result<Option<Identity>, Error> {
+    pub(super) fn identity(&self, servers: &[Url]) -> Result<Option<Identity>, Error> {
         let path = self.dir.join(IDENTITY_FILE);
         let bytes = match fs::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -61,7 +62,7 @@ impl Lodging {
         };
         let known: Identity =
             serde_json::from_slice(&bytes).map_err(|error| Error::Data { path: path.clone(), source: error.into() })?;
-        match known.server == server {
+        match servers.iter().any(|server| server.as_str() == known.server) {
             true => Ok(Some(known)),
             false => Err(Error::OtherServer { path, server: known.server }),
         }
@@ -96,6 +97,10 @@ mod tests {
 
     use super::*;
 
+    fn at(servers: &[&str]) -> Vec<Url> {
+        servers.iter().map(|server| server.parse().expect("a URL")).collect()
+    }
+
     fn identity() -> Identity {
         Identity { server: "http://one/".into(), id: Id(7), key: "ryw_x".into() }
     }
@@ -104,16 +109,20 @@ mod tests {
     fn an_identity_is_kept_for_its_account_and_its_server_only() {
         let root = tempfile::tempdir().expect("a directory");
         let lodging = Lodging::take(&root.path().join("data")).expect("free");
-        assert!(lodging.identity("http://one/").expect("readable").is_none());
+        assert!(lodging.identity(&at(&["http://one/"])).expect("readable").is_none());
         lodging.keep(&identity()).expect("kept");
-        assert!(lodging.identity("http://one/").expect("readable") == Some(identity()));
-        let refused = lodging.identity("http://two/").err().expect("another server");
+        assert!(lodging.identity(&at(&["http://one/"])).expect("readable") == Some(identity()));
+        assert!(
+            lodging.identity(&at(&["http://two/", "http://one/"])).expect("readable").is_some(),
+            "one of its nodes"
+        );
+        let refused = lodging.identity(&at(&["http://two/"])).err().expect("another server");
         assert!(refused.to_string().contains("http://one/"), "{refused}");
         let mode = fs::metadata(lodging.dir().join(IDENTITY_FILE)).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         lodging.forget().expect("forgotten");
         lodging.forget().expect("there is nothing to forget");
-        assert!(lodging.identity("http://two/").expect("readable").is_none());
+        assert!(lodging.identity(&at(&["http://two/"])).expect("readable").is_none());
     }
 
     #[test]

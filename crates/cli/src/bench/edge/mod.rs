@@ -6,8 +6,7 @@ mod overload;
 mod steady;
 mod unread;
 
-use std::path::Path;
-
+use super::place::Place;
 use super::report::Report;
 
 /// How much of it.
@@ -20,10 +19,10 @@ pub struct Load {
     pub seconds: u64,
 }
 
-pub async fn measure(dir: &Path, load: Load, report: &mut Report) -> anyhow::Result<()> {
+pub async fn measure(place: &Place, load: Load, report: &mut Report) -> anyhow::Result<()> {
     // Each client is a file here and one in the server, which raises its own limit.
     runyard_exec::open_files::raise();
-    steady::beside_a_crowd(&dir.join("crowd"), load, report).await?;
-    overload::ten_times(&dir.join("overload"), load, report).await?;
-    unread::while_events_pass(&dir.join("unread"), load.clients, report).await
+    steady::beside_a_crowd(&place.join("crowd"), load, report).await?;
+    overload::ten_times(&place.join("overload"), load, report).await?;
+    unread::while_events_pass(&place.join("unread"), load.clients, report).await
 }

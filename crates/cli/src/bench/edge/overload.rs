@@ -1,6 +1,5 @@
 //! Ten times as many submits as the yard can work off, with a queue that fills up.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,6 +7,7 @@ use anyhow::bail;
 
 use super::super::http::request;
 use super::super::lives::{ms, percentile};
+use super::super::place::Place;
 use super::super::report::{Figure, Report};
 use super::super::server::BenchServer;
 use super::Load;
@@ -25,7 +25,7 @@ const ENDED_MAX: Duration = Duration::from_secs(60);
 const P99_MS_MAX: f64 = 50.0;
 const GOODPUT_PERCENT_MIN: f64 = 80.0;
 
-pub async fn ten_times(dir: &Path, load: Load, report: &mut Report) -> anyhow::Result<()> {
+pub async fn ten_times(place: &Place, load: Load, report: &mut Report) -> anyhow::Result<()> {
     let seconds = load.seconds.div_ceil(3);
     let width = (load.per_second * TASK_MS / 1000).max(1);
     // Just below what it can do, so that nothing piles up.
@@ -33,7 +33,7 @@ pub async fn ten_times(dir: &Path, load: Load, report: &mut Report) -> anyhow::R
     // Two seconds of its work.
     let queued_max = width * 2000 / TASK_MS;
     eprintln!("tasks of {TASK_MS} ms in a lane of {width}, {TIMES} times too many for {seconds} s …");
-    let server = BenchServer::start_with(dir, &config(width, queued_max)).await?;
+    let server = BenchServer::start_with(place, &config(width, queued_max)).await?;
     let peak = Run::of(&server, Plan { per_second: below, seconds, n_connections: PEAK_CONNECTIONS }).await?;
     if peak.n_refused > 0 {
         bail!("{} submits were refused below the peak", peak.n_refused);

@@ -1,10 +1,10 @@
 //! A steady load beside a crowd that waits.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use super::super::http::request;
 use super::super::lives::{ms, percentile};
+use super::super::place::Place;
 use super::super::report::{Figure, Report};
 use super::super::server::{BenchServer, CONFIG};
 use super::Load;
@@ -16,10 +16,10 @@ const CONNECTIONS: usize = 128;
 const RSS_MB_MAX: f64 = 600.0;
 const P99_MS_MAX: f64 = 100.0;
 
-pub async fn beside_a_crowd(dir: &Path, load: Load, report: &mut Report) -> anyhow::Result<()> {
+pub async fn beside_a_crowd(place: &Place, load: Load, report: &mut Report) -> anyhow::Result<()> {
     let Load { clients, per_second, seconds } = load;
     eprintln!("{clients} clients that wait, {per_second} requests/s for {seconds} s …");
-    let server = BenchServer::start_with(dir, CONFIG).await?;
+    let server = BenchServer::start_with(place, CONFIG).await?;
     let crowd = Crowd::gather(&server, clients).await?;
     report.add(Figure::new(format!("{clients} clients wait: resident memory"), server.rss_mb()? as f64, "MB"));
     let cpu = server.cpu_coarse()?;

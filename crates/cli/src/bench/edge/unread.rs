@@ -1,6 +1,5 @@
 //! Clients that open an event stream and never read from it, while many events pass.
 
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -9,6 +8,7 @@ use tokio::net::{TcpSocket, TcpStream};
 
 use super::super::http::{find, request};
 use super::super::lives::submit_batches;
+use super::super::place::Place;
 use super::super::report::{Figure, Report};
 use super::super::server::BenchServer;
 
@@ -22,10 +22,10 @@ const HEARD_MAX: Duration = Duration::from_secs(120);
 const RSS_MB_MAX: f64 = 300.0;
 
 /// `n_clients` are those of the other figures: the more there were, the more is told here.
-pub async fn while_events_pass(dir: &Path, n_clients: usize, report: &mut Report) -> anyhow::Result<()> {
+pub async fn while_events_pass(place: &Place, n_clients: usize, report: &mut Report) -> anyhow::Result<()> {
     let n_tasks = n_clients as u64 * TASKS_PER_CLIENT;
     eprintln!("{CLIENTS} clients that never read, {n_tasks} tasks …");
-    let server = BenchServer::start(dir).await?;
+    let server = BenchServer::start(place).await?;
     let mut unread = Vec::new();
     for _ in 0..CLIENTS {
         unread.push(subscribe(&server.address, Some(BUFFER_BYTES)).await?);

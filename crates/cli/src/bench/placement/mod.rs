@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use runyard_core::config::Config;
-use runyard_core::event::{Command, Event, Report, Start, Submission, SubmitMode};
+use runyard_core::event::{Asked, Command, Event, Report, Start, Submission, SubmitMode};
 use runyard_core::hash::mix;
 use runyard_core::ids::Ticket;
 use runyard_core::now::Now;
@@ -107,8 +107,14 @@ impl Bed {
         let mut next = 0;
         while next < n_tasks {
             let items = (next..n_tasks.min(next + PER_TICK)).map(|n| fleet::task(n, SHAPES)).collect();
-            let submission =
-                Submission { ticket: self.ticket(), batch: None, mode: SubmitMode::All, items, idempotency: None };
+            let submission = Submission {
+                ticket: self.ticket(),
+                batch: None,
+                mode: SubmitMode::All,
+                items,
+                idempotency: None,
+                asked: Asked::Once,
+            };
             self.tick(vec![Event::Submit(submission)], &mut took)?;
             next += PER_TICK;
         }

@@ -13,7 +13,7 @@ use runyard_wire::{LogChunk, SyncAnswer, SyncRequest, Token, WorkDone};
 use super::super::files;
 use super::super::ledger::{Attempt, Letter, LogPart, attempt_of};
 use super::super::words;
-use super::{Call, LEAVING, LOOK_EVERY, NOTHING_NEW_PAUSE, RemoteWorker, WAIT_MS_MAX};
+use super::{Call, LEAVING, LOOK_EVERY, NOTHING_NEW_PAUSE, Speaker, WAIT_MS_MAX};
 
 /// Of one answer, by task and attempt.
 #[derive(Default, PartialEq)]
@@ -24,7 +24,7 @@ pub(super) struct Orders {
     revokes: Vec<Attempt>,
 }
 
-impl RemoteWorker {
+impl Speaker {
     pub(super) async fn write(&mut self, session: Token) -> Call {
         let (letter, request) = self.compose(session).await;
         let waits = letter.is_empty() && request.wait_ms != Some(0);

@@ -1,0 +1,53 @@
+//! Several servers on one PostgreSQL database: the nodes of one scheduler.
+//!
+//! One node holds the scheduler lease and runs the tick loop; the others follow. A client may speak to any of them:
+//!
+//! ```text
+//!                    ┌─ reads, events ──► the database
+//! client ─► follower ┤
+//!                    └─ commands, explain, live logs, worker syncs ──► holder ─► tick ─► the database
+//! ```
+//!
+//! | file | its one idea |
+//! |---|---|
+//! | `member` | the beat: who holds the lease, and until when this node may believe that it does |
+//! | `relay` | a request that the holder has to answer, through every change of holder |
+//! | `peer` | how nodes call each other, and prove that they are nodes |
+//! | `forwarded` | what the node that was asked says of a request: for whom, under which ids, whether again |
+//! | `documents` | keys, secrets, the patch: read again when another node changed them |
+//! | `follow` | the event log as the holder writes it, told to those who listen here |
+//! | `outpost` | the worker of a node that follows: it speaks the worker protocol to the holder |
+//! | `logs` | logs of ended attempts, kept where every node can read them |
+//!
+//! A holder is never *told* that it lost the lease: it knows from its own clock (`member`), and where it is wrong the
+//! database refuses its commit by the epoch. Nothing leaves a tick after the lease, so no other guard is needed.
+
+use std::sync::Arc;
+
+use runyard_store::nodes::Nodes;
+
+mod documents;
+mod follow;
+mod forwarded;
+mod logs;
+mod member;
+mod outpost;
+mod peer;
+mod relay;
+
+pub use documents::{Documents, Error as DocumentError};
+pub use follow::{HINT_MAX, follow};
+pub use forwarded::Forwarded;
+pub use logs::LogKeeper;
+pub use member::{Member, MemberOptions, Role, Tenure};
+pub use outpost::{Outpost, OutpostLink, WORKER};
+pub use peer::{Error as PeerError, NODE, Peers};
+pub use relay::{Desk, Relay, UNSETTLED, Whole, relay, relay_streamed};
+
+/// This node and the others.
+pub struct Cluster {
+    pub member: Arc<Member>,
+    pub peers: Peers,
+    /// For what may take its time.
+    pub nodes: Arc<dyn Nodes>,
+}

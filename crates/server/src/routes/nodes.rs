@@ -1,0 +1,68 @@
+//! The nodes of one scheduler: who they are, for people; and what they ask each other.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use runyard_store::nodes::NodeRow;
+use runyard_wire::{Id, NodePage, NodeRole, NodeView, Timestamp};
+use serde::Deserialize;
+
+use super::extract::Params;
+use crate::app::App;
+use crate::nodes::HINT_MAX;
+use crate::problem::Error;
+
+/// The nodes, by name. A server with a store of its own has none.
+#[utoipa::path(get, path = "/v1/nodes", tag = "operation",
+    responses((status = 200, description = "Those heard of within the last day", body = NodePage)))]
+pub async fn list(State(app): State<Arc<App>>) -> Result<Json<NodePage>, Error> {
+    let Some(cluster) = app.cluster.clone() else { return Ok(Json(NodePage::default())) };
+    let (nodes, own) = (cluster.nodes.clone(), cluster.member.card().id);
+    let list = tokio::task::spawn_blocking(move || nodes.all()).await;
+    let list = list.map_err(|_| Error::Internal("a read ended without an answer".into()))??;
+    let view = |row: NodeRow| NodeView {
+        id: Id(row.card.id.0),
+        name: row.card.name,
+        url: row.card.url,
+        role: if row.is_holder { NodeRole::Holder } else { NodeRole::Follower },
+        is_self: row.card.id == own,
+        started_at: Timestamp(row.started_at_ms),
+        silent_ms: row.silent_ms,
+        version: row.card.version,
+    };
+    Ok(Json(NodePage { items: list.nodes.into_iter().map(view).collect(), epoch: list.epoch }))
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+pub struct CommitsParams {
+    after: u64,
+}
+
+/// For a node that follows: the number of the last commit, as soon as there is one behind `after`.
+pub async fn commits(State(app): State<Arc<App>>, Params(params): Params<CommitsParams>) -> String {
+    let feed = app.handle.feed();
+    let mut commits = feed.commits();
+    let news = async {
+        loop {
+            match feed.last_seq() {
+                Some(seq) if seq > params.after => return seq,
+                // That some were left out says as much as the next one.
+                _ => drop(commits.recv().await),
+            }
+        }
+    };
+    let seq = tokio::select! {
+        seq = tokio::time::timeout(HINT_MAX, news) => seq.unwrap_or(params.after),
+        () = app.stop.cancelled() => params.after,
+    };
+    seq.to_string()
+}
+
+/// For a node that starts: the key that secrets are sealed with, sealed with what only nodes know.
+pub async fn sealing_key(State(app): State<Arc<App>>) -> Result<String, Error> {
+    let cluster = app.cluster.clone().ok_or_else(|| Error::NoRoute("/v1/nodes/sealing-key".to_owned()))?;
+    let shared = app.documents.key.shared(cluster.peers.secret_bytes());
+    shared.map_err(|error| Error::Internal(error.to_string().into()))
+}
