@@ -122,7 +122,7 @@ pub fn database(config: &Config) -> Result<Option<String>, Error> {
         (None, None) => Ok(None),
         (None, Some(path)) => {
             let read = std::fs::read_to_string(path);
-            let url = read.map_err(|source| Error::Data { path: path.clone(), source })?;
+            let url = read.map_err(|source| Error::UrlFile { path: path.clone(), source })?;
             Ok(Some(url.trim().to_owned()))
         }
     }

@@ -130,6 +130,12 @@ pub enum Error {
     },
     #[error("cannot use the database")]
     Database(#[source] store::Error),
+    #[error("the address of the database cannot be read from {}", path.display())]
+    UrlFile {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
     #[error("this node did not find its place among the others: {why}")]
     Unsettled { why: String },
     #[error("the key that the other nodes seal secrets with cannot be used here")]
