@@ -15,6 +15,8 @@ mod access;
 mod commands;
 #[path = "nodes/events.rs"]
 mod events;
+#[path = "nodes/files.rs"]
+mod files;
 #[path = "nodes/handover.rs"]
 mod handover;
 #[path = "nodes/schema.rs"]

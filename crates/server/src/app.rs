@@ -9,6 +9,7 @@ use arc_swap::ArcSwap;
 use runyard_core::event::Event;
 use runyard_core::ids::{TaskId, WorkerId};
 use runyard_core::name::{Blob, Name};
+use runyard_store::postgres::OfAttempt;
 use runyard_store::store::{self, Reader};
 use runyard_worker::{LogFollow, Progress, Worker};
 use serde_json::{Map, Value};
@@ -23,7 +24,7 @@ use crate::desk::Desk;
 use crate::edge::{Bodies, RateLimits, StreamPass, Streams};
 use crate::handle::Handle;
 use crate::metrics::Metrics;
-use crate::nodes::{Cluster, Documents};
+use crate::nodes::{Cluster, Documents, Keeper, SharedUploads};
 use crate::problem::Error;
 use crate::secrets::Vault;
 use crate::waiters::Waiters;
@@ -49,6 +50,10 @@ pub struct App {
     pub documents: Documents,
     /// Where this server is one of several nodes.
     pub cluster: Option<Arc<Cluster>>,
+    /// There: what brings its files to the others,
+    pub keeper: Option<Arc<Keeper>>,
+    /// and what was handed in, at any of them.
+    pub shared_uploads: Option<SharedUploads>,
     pub data_dir: PathBuf,
     pub listen: SocketAddr,
     pub audit: Audit,
@@ -84,7 +89,7 @@ impl App {
             if path.exists() {
                 return None;
             }
-            let log = cluster.nodes.log(task, attempt).ok()??;
+            let log = cluster.depot.log(OfAttempt { task, attempt }).ok()??;
             std::fs::create_dir_all(path.parent()?).ok()?;
             let draft = path.with_extension("brought");
             std::fs::write(&draft, log).and_then(|()| std::fs::rename(&draft, &path)).ok()

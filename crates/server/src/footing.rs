@@ -75,7 +75,8 @@ impl Footing {
         let Joined { store, nodes, nodes_secret, member, lock } = opened.map_err(|_| Error::Thread)??;
         let peers = Peers::new(nodes_secret, config.nodes.ca_file.as_deref())?;
         let reader = store.reader();
-        let cluster = Arc::new(Cluster { member: member.clone(), peers, nodes });
+        let depot = Arc::new(nodes.depot());
+        let cluster = Arc::new(Cluster { member: member.clone(), peers, nodes, depot });
         settle(&cluster, &reader, key, place.no_auth).await?;
         let (mut first, reopened) = (Some(store), options_again(config, id)?);
         let store = Box::new(move || -> store::Result<Box<dyn Store + Send>> {
@@ -90,7 +91,7 @@ impl Footing {
 
 struct Joined {
     store: Box<dyn Store + Send>,
-    nodes: Arc<dyn Nodes>,
+    nodes: Arc<PgNodes>,
     nodes_secret: [u8; 32],
     member: Arc<Member>,
     lock: Lock,

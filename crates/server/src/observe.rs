@@ -9,7 +9,7 @@ use runyard_core::ids::TaskId;
 use runyard_exec::{Places, workspace};
 
 use crate::metrics::Metrics;
-use crate::nodes::LogKeeper;
+use crate::nodes::Keeper;
 use crate::scheduler::Observer;
 use crate::waiters::Waiters;
 use crate::workers::Roster;
@@ -22,8 +22,8 @@ pub struct Observers {
     metrics: Arc<Metrics>,
     waiters: Arc<Waiters>,
     roster: Arc<Roster>,
-    /// Where other nodes are to read logs too.
-    keeper: Option<LogKeeper>,
+    /// Where other nodes are to have the files too.
+    keeper: Option<Arc<Keeper>>,
     gone: mpsc::Sender<Vec<TaskId>>,
 }
 
@@ -33,7 +33,7 @@ impl Observers {
         metrics: Arc<Metrics>,
         waiters: Arc<Waiters>,
         roster: Arc<Roster>,
-        keeper: Option<LogKeeper>,
+        keeper: Option<Arc<Keeper>>,
         data_dir: &Path,
     ) -> std::io::Result<Observers> {
         let places = Places::new(data_dir)?;

@@ -16,6 +16,7 @@ use crate::access::{KeyError, Scope};
 use crate::config;
 use crate::handle::Unavailable;
 use crate::nodes::UNSETTLED;
+use crate::nodes::{KeepError, UploadError};
 use crate::secrets;
 
 #[derive(Debug, thiserror::Error)]
@@ -151,6 +152,24 @@ impl From<config::ChangeError> for Error {
             config::ChangeError::Invalid(error) => Error::Config(error),
             config::ChangeError::Seal(error) => Error::Secret(error.into()),
             config::ChangeError::Unavailable(error) => Error::Unavailable(error),
+        }
+    }
+}
+
+impl From<UploadError> for Error {
+    fn from(error: UploadError) -> Error {
+        match error {
+            UploadError::Store(error) => Error::Store(error),
+            error => Error::Internal(error.to_string().into()),
+        }
+    }
+}
+
+impl From<KeepError> for Error {
+    fn from(error: KeepError) -> Error {
+        match error {
+            KeepError::Store(error) => Error::Store(error),
+            error @ KeepError::Disk(_) => Error::Internal(error.to_string().into()),
         }
     }
 }

@@ -27,7 +27,7 @@ use runyard_core::now::Now;
 use runyard_core::worker::Vitals;
 use runyard_exec::guard::Guard;
 use runyard_exec::process::supervise::SupervisorProgram;
-use runyard_exec::{Kind, Secrets};
+use runyard_exec::{Kind, RemoteUploads, Secrets};
 use runyard_store::store::{self, Purge, Store};
 use runyard_store::yard::{Ticked, Yard};
 use runyard_worker::{DockerDefaultsNow, MayRun, ProcessDefaultsNow, Worker, WorkerOptions};
@@ -94,6 +94,8 @@ pub struct SchedulerOptions {
     pub may_run: MayRun,
     pub guard: Option<Arc<Guard>>,
     pub secrets: Option<Arc<dyn Secrets>>,
+    /// Where uploads are that are not on this disk.
+    pub uploads: Option<Arc<dyn RemoteUploads>>,
     pub capacity: Resources,
     /// How often the embedded worker says that it is there; read anew each time, so that a reload takes effect.
     pub heartbeat: Box<dyn Fn() -> Duration + Send>,
@@ -143,7 +145,7 @@ impl Scheduler {
             may_run: options.may_run,
             guard: options.guard,
             secrets: options.secrets,
-            uploads: None,
+            uploads: options.uploads,
             programs: Default::default(),
             runtime: tokio::runtime::Handle::current(),
         };

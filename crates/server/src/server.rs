@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use runyard_core::worker::Vitals;
-use runyard_exec::Places;
+use runyard_exec::{Places, RemoteUploads};
 use runyard_store::sqlite::Lock;
 use runyard_store::store::{self, Reader};
 use runyard_worker::machine::Machine;
@@ -34,7 +34,7 @@ use crate::ground::{self, capacity, data_dir, sealing_key};
 use crate::handle::{Handle, Readiness};
 use crate::logging;
 use crate::metrics::Metrics;
-use crate::nodes::{self, Cluster, Documents, LogKeeper, Outpost, PeerError, Role, Tenure};
+use crate::nodes::{self, Cluster, Documents, Keeper, Outpost, PeerError, Role, SharedUploads, Tenure};
 use crate::observe::Observers;
 use crate::otlp;
 use crate::routes;
@@ -219,8 +219,9 @@ impl Server {
         let stored = tokio::task::spawn_blocking(move || shelf.read()).await.map_err(|_| Error::Thread)?;
         let Stored { live, roster, keys, webhooks, vault } = stored?;
         let (metrics, waiters) = (Arc::new(Metrics::default()), Arc::new(Waiters::default()));
-        let keeper = cluster.as_ref().map(|cluster| log_keeper(cluster, &data_dir)).transpose()?;
-        let observers = Observers::new(metrics.clone(), waiters.clone(), roster.clone(), keeper, &data_dir)
+        let files = cluster.as_ref().map(|cluster| shared_files(cluster, &data_dir)).transpose()?;
+        let (keeper, shared_uploads) = files.unzip();
+        let observers = Observers::new(metrics.clone(), waiters.clone(), roster.clone(), keeper.clone(), &data_dir)
             .map_err(|source| Error::Data { path: data_dir.clone(), source })?;
         let documents = Documents {
             keys: keys.clone(),
@@ -234,6 +235,7 @@ impl Server {
         let runs = Runs {
             supervisor: options.supervisor.clone(),
             secrets: vault.clone(),
+            uploads: shared_uploads.clone(),
             desk: desk.clone(),
             roster: roster.clone(),
         };
@@ -256,6 +258,8 @@ impl Server {
             webhooks,
             documents,
             cluster: cluster.clone(),
+            keeper,
+            shared_uploads,
             data_dir: data_dir.clone(),
             listen: addr,
             audit: Audit::open(&data_dir).map_err(|source| Error::Data { path: data_dir.clone(), source })?,
@@ -411,6 +415,7 @@ async fn listen(listen: &str) -> Result<(TcpListener, SocketAddr), Error> {
 struct Runs {
     supervisor: Option<PathBuf>,
     secrets: Arc<Vault>,
+    uploads: Option<SharedUploads>,
     desk: Arc<Desk>,
     roster: Arc<Roster>,
 }
@@ -436,9 +441,11 @@ fn refreshed(documents: Documents, reader: Arc<dyn Reader>) -> Prepare {
     })
 }
 
-fn log_keeper(cluster: &Cluster, data_dir: &Path) -> Result<LogKeeper, Error> {
+/// What nodes have in common of their files.
+fn shared_files(cluster: &Cluster, data_dir: &Path) -> Result<(Arc<Keeper>, SharedUploads), Error> {
     let places = Places::new(data_dir).map_err(|source| Error::Data { path: data_dir.to_owned(), source })?;
-    Ok(LogKeeper::start(cluster.nodes.clone(), places))
+    let keeper = Arc::new(Keeper::start(cluster.depot.clone(), places.clone()));
+    Ok((keeper, SharedUploads::new(cluster.depot.clone(), places)))
 }
 
 /// What only a node does: it follows while another is the holder, and so does its worker.
@@ -487,6 +494,7 @@ async fn spawn_scheduler(
         supervisor: runs.supervisor.map(|program| ground::supervisor(program, config)),
         guard: Some(live.guard().clone()),
         secrets: Some(runs.secrets),
+        uploads: runs.uploads.map(|uploads| Arc::new(uploads) as Arc<dyn RemoteUploads>),
         capacity: capacity(&config.worker),
         heartbeat: Box::new(move || Duration::from_millis(heartbeat_from.current().config.workers.heartbeat_ms)),
         vitals: vitals_of_machine(data_dir, runs.roster),

@@ -12,8 +12,6 @@
 //! measured by the database's clock alone; a holder counts its own time from before it asked, so it always believes
 //! that the lease ends earlier than it does.
 
-use runyard_core::ids::TaskId;
-
 use crate::store::Result;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -90,10 +88,4 @@ pub trait Nodes: Send + Sync {
 
     /// Those heard of within the last day, by name. Earlier ones are forgotten.
     fn all(&self) -> Result<NodeList>;
-
-    /// Keeps the log of an attempt that has ended, so that every node can show it. A second one replaces the first; one of
-    /// a task that is not there (any more) is not kept. It goes with its task.
-    fn keep_log(&self, task: TaskId, attempt: u32, log: &[u8]) -> Result<()>;
-
-    fn log(&self, task: TaskId, attempt: u32) -> Result<Option<Vec<u8>>>;
 }

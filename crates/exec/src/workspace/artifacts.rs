@@ -17,6 +17,9 @@ pub(super) const FILES: &str = "files";
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Artifacts {
+    /// Whose they are: the task's last attempt that left any. 0 where an earlier version wrote the table.
+    #[serde(default)]
+    pub attempt: u32,
     pub items: Vec<Artifact>,
     pub left_out: Vec<LeftOut>,
 }

@@ -36,7 +36,8 @@ pub(super) fn collect(places: &Places, job: &Job, outputs: &Outputs) -> io::Resu
     for (text, path) in files {
         copying.add(text, &path)?;
     }
-    let artifacts = Artifacts { items: copying.items, left_out: copying.left_out.into_items() };
+    let left_out = copying.left_out.into_items();
+    let artifacts = Artifacts { attempt: job.attempt, items: copying.items, left_out };
     // The working directory goes next: after a power loss this is all there is.
     let mut index = File::create(draft.join(INDEX))?;
     index.write_all(&serde_json::to_vec_pretty(&artifacts)?)?;

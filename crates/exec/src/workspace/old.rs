@@ -1,11 +1,11 @@
-//! What is left of tasks that nobody asks for any more, on a machine whose tasks are kept elsewhere.
+//! What is left of tasks on this disk, on a machine whose tasks are kept elsewhere: to be handed on, or to go.
 
 use std::fs::{self, DirEntry};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use super::artifacts::remove_files;
+use super::artifacts::{INDEX, remove_files};
 use crate::job::task_of_text;
 use crate::places::Places;
 
@@ -30,6 +30,31 @@ pub fn remove_old(places: &Places, before: SystemTime, is_held: impl Fn(u128) ->
         }
     }
     Ok(n_removed)
+}
+
+/// A log that lies here.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct LogHere {
+    pub task: u128,
+    pub attempt: u32,
+    pub bytes: u64,
+}
+
+pub fn logs_here(places: &Places) -> io::Result<Vec<LogHere>> {
+    let log = |entry: DirEntry| {
+        let name = entry.file_name();
+        let attempt = name.to_str()?.strip_suffix(".log")?.split('.').nth(1)?.parse().ok()?;
+        Some(LogHere { task: task_of(&entry)?, attempt, bytes: entry.metadata().ok()?.len() })
+    };
+    Ok(spread_entries(&places.logs_root())?.into_iter().filter_map(log).collect())
+}
+
+/// The tasks whose artifacts lie here.
+pub fn artifacts_here(places: &Places) -> io::Result<Vec<u128>> {
+    // What is still being collected is beside it, with an ending.
+    let is_whole = |path: PathBuf| path.extension().is_none() && path.join(INDEX).exists();
+    let task = |entry: DirEntry| task_of(&entry).filter(|_| is_whole(entry.path()));
+    Ok(spread_entries(&places.artifacts_root())?.into_iter().filter_map(task).collect())
 }
 
 /// Whatever stands behind the task's id in the name.
@@ -79,5 +104,24 @@ mod tests {
         assert!(!places.log_file(done, 1).exists() && !places.work_dir(done).exists());
         assert!(places.log_file(held, 1).exists() && places.work_dir(held).exists());
         assert!(places.artifacts_dir(held).exists() && !places.artifacts_dir(done).exists());
+    }
+
+    #[test]
+    fn what_lies_here_is_listed_when_it_is_whole() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let places = Places::new(dir.path()).expect("places");
+        assert_eq!(logs_here(&places).expect("nothing"), []);
+        let files = [
+            places.log_file(0x17, 12),
+            places.exit_file(0x17, 12),
+            places.artifacts_dir(0x18).join(INDEX),
+            places.artifacts_draft(0x19).join(INDEX),
+        ];
+        for file in files {
+            fs::create_dir_all(file.parent().expect("a folder")).expect("made");
+            fs::write(file, "abc").expect("written");
+        }
+        assert_eq!(logs_here(&places).expect("read"), [LogHere { task: 0x17, attempt: 12, bytes: 3 }]);
+        assert_eq!(artifacts_here(&places).expect("read"), [0x18]);
     }
 }

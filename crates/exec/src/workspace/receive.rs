@@ -40,7 +40,7 @@ impl Received<'_> {
         let path = self.text()?;
         let dir = places.artifacts_dir(self.task);
         self.make_own(&dir)?;
-        let mut artifacts = Artifacts::of(places, self.task)?;
+        let mut artifacts = Artifacts { attempt: self.attempt, ..Artifacts::of(places, self.task)? };
         artifacts.items.retain(|item| item.path != path);
         if artifacts.items.len() as u64 >= rules.artifacts_max {
             return Err(ReceiveError::TooMany(rules.artifacts_max));

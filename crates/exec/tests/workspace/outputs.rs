@@ -23,7 +23,7 @@ impl Yard {
     ) -> (Vec<String>, Vec<(String, String)>) {
         let outcome = self.run_with(json!({"shell": line, "outputs": outputs}), rules).await;
         assert!(matches!(outcome, Outcome::Completed { .. }), "{outcome:?}");
-        let Artifacts { items, left_out } = self.artifacts();
+        let Artifacts { items, left_out, .. } = self.artifacts();
         let left_out = left_out.into_iter().map(|item| (item.path, item.reason)).collect();
         (items.into_iter().map(|item| item.path).collect(), left_out)
     }

@@ -281,6 +281,7 @@ mod tests {
     use crate::access::Caller;
     use crate::config::Config;
     use crate::problem::problem;
+    use crate::uploads::KnownUploads;
 
     fn prepared(body: Value) -> Result<PreparedBatch, Error> {
         let request: BatchRequest = runyard_wire::parse(body.to_string().as_bytes())?;
@@ -290,7 +291,8 @@ mod tests {
             next += 1;
             next
         };
-        let uploads = runyard_exec::Places::new(std::path::Path::new("/")).expect("a directory").uploads();
+        let places = runyard_exec::Places::new(std::path::Path::new("/")).expect("a directory");
+        let uploads = KnownUploads::Here(places.uploads());
         let intake =
             Intake { config: &config, caller: &caller, uploads: &uploads, now_ms: 1, vault: None, traceparent: None };
         prepare_batch(&intake, request, new_id)

@@ -22,8 +22,8 @@ pub use task::{AGENT_DEFAULT, Prepared, Resolved, ids_only, prepare};
 use crate::access::Caller;
 use crate::config::Config;
 use crate::secrets::Vault;
+use crate::uploads::KnownUploads;
 use runyard_core::now::WallMs;
-use runyard_exec::workspace::Uploads;
 
 /// What a request is judged by.
 #[derive(Clone, Copy)]
@@ -31,7 +31,7 @@ pub struct Intake<'a> {
     pub config: &'a Config,
     pub caller: &'a Caller,
     /// Those that a payload may name.
-    pub uploads: &'a Uploads,
+    pub uploads: &'a KnownUploads,
     pub now_ms: WallMs,
     /// Where the secrets are that tasks refer to.
     pub vault: Option<&'a Vault>,

@@ -172,7 +172,7 @@ fn check_times(intake: &Intake, request: &TaskRequest) -> Checked<()> {
     Ok(())
 }
 
-fn check_payload(intake: &Intake, kind: &str, request: &TaskRequest) -> Checked<()> {
+fn check_payload(intake: &Intake, kind: &str, request: &TaskRequest) -> Result<(), Error> {
     let sandbox = config::to_sandbox(intake.config.process.sandbox);
     let checked = runyard_exec::validate_payload(kind, payload(request), sandbox);
     checked.map_err(|error| Invalid::new(error.field, error.message))?;
@@ -180,12 +180,11 @@ fn check_payload(intake: &Intake, kind: &str, request: &TaskRequest) -> Checked<
 }
 
 /// Each one that is named stays for another while.
-fn check_uploads(intake: &Intake, kind: &str, request: &TaskRequest) -> Checked<()> {
+fn check_uploads(intake: &Intake, kind: &str, request: &TaskRequest) -> Result<(), Error> {
     for (field, id) in runyard_exec::uploads_named(kind, Some(payload(request))) {
-        if let Err(error) = intake.uploads.touch(id) {
-            tracing::debug!(target: "runyard::http", %error, "an upload is not to be had");
+        if !intake.uploads.need(id)? {
             let id = Id(id);
-            return Err(Invalid::new(field, format!("there is no upload {id}; hand it in with PUT /v1/uploads")));
+            return Err(Invalid::new(field, format!("there is no upload {id}; hand it in with PUT /v1/uploads")).into());
         }
     }
     Ok(())
@@ -258,6 +257,7 @@ mod tests {
     use crate::access::{Binding, Caller, Scopes};
     use crate::config::Config;
     use crate::problem::problem;
+    use crate::uploads::KnownUploads;
 
     const NOW_MS: u64 = 1_800_000_000_000;
 
@@ -280,7 +280,8 @@ mod tests {
         let config = config();
         let request: TaskRequest = runyard_wire::parse(body.to_string().as_bytes())?;
         let depends_on = ids_only(&request.depends_on)?;
-        let uploads = runyard_exec::Places::new(std::path::Path::new("/")).expect("a directory").uploads();
+        let places = runyard_exec::Places::new(std::path::Path::new("/")).expect("a directory");
+        let uploads = KnownUploads::Here(places.uploads());
         let intake =
             Intake { config: &config, caller, uploads: &uploads, now_ms: NOW_MS, vault: None, traceparent: None };
         prepare(&intake, request, Resolved { id: TaskId(1), depends_on, retry_of: None })

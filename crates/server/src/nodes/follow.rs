@@ -57,6 +57,9 @@ pub async fn follow(app: Arc<App>, cluster: Arc<Cluster>) {
 fn start_here(app: &App, log_seq: u64) -> u64 {
     app.waiters.observe_all();
     app.handle.feed().missed();
+    if let Some(keeper) = &app.keeper {
+        keeper.look();
+    }
     log_seq
 }
 

@@ -343,7 +343,6 @@ impl Tenure {
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    use runyard_core::ids::TaskId;
     use runyard_store::nodes::{Lease, NodeList};
     use runyard_store::store::{Error, Result};
 
@@ -385,14 +384,6 @@ mod tests {
 
         fn all(&self) -> Result<NodeList> {
             Ok(NodeList { epoch: 1, nodes: Vec::new() })
-        }
-
-        fn keep_log(&self, _: TaskId, _: u32, _: &[u8]) -> Result<()> {
-            Ok(())
-        }
-
-        fn log(&self, _: TaskId, _: u32) -> Result<Option<Vec<u8>>> {
-            Ok(None)
         }
     }
 

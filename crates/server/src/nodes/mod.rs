@@ -17,7 +17,8 @@
 //! | `documents` | keys, secrets, the patch: read again when another node changed them |
 //! | `follow` | the event log as the holder writes it, told to those who listen here |
 //! | `outpost` | the worker of a node that follows: it speaks the worker protocol to the holder |
-//! | `logs` | logs of ended attempts, kept where every node can read them |
+//! | `keeper` | logs and artifacts of ended attempts, kept where every node can read them |
+//! | `uploads` | files that were handed in, wherever that was |
 //!
 //! A holder is never *told* that it lost the lease: it knows from its own clock (`member`), and where it is wrong the
 //! database refuses its commit by the epoch. Nothing leaves a tick after the lease, so no other guard is needed.
@@ -25,24 +26,27 @@
 use std::sync::Arc;
 
 use runyard_store::nodes::Nodes;
+use runyard_store::postgres::PgDepot;
 
 mod documents;
 mod follow;
 mod forwarded;
-mod logs;
+mod keeper;
 mod member;
 mod outpost;
 mod peer;
 mod relay;
+mod uploads;
 
 pub use documents::{Documents, Error as DocumentError};
 pub use follow::{HINT_MAX, follow};
 pub use forwarded::Forwarded;
-pub use logs::LogKeeper;
+pub use keeper::{KeepError, Keeper, keep_artifact};
 pub use member::{Member, MemberOptions, Role, Tenure};
 pub use outpost::{Outpost, OutpostLink, WORKER};
 pub use peer::{Error as PeerError, NODE, Peers};
 pub use relay::{Desk, Relay, UNSETTLED, Whole, relay, relay_streamed};
+pub use uploads::{Error as UploadError, SharedUploads};
 
 /// This node and the others.
 pub struct Cluster {
@@ -50,4 +54,5 @@ pub struct Cluster {
     pub peers: Peers,
     /// For what may take its time.
     pub nodes: Arc<dyn Nodes>,
+    pub depot: Arc<PgDepot>,
 }

@@ -48,7 +48,9 @@ impl Desk {
         let Some(rest) = path.strip_prefix("/v1/") else { return Desk::Here };
         let parts: Vec<&str> = rest.split('/').collect();
         match (method, parts.as_slice()) {
-            (&Method::PUT, ["uploads"] | ["workers", _, "tasks", _, "artifacts", ..]) => Desk::HolderStreamed,
+            (&Method::PUT, ["workers", _, "tasks", _, "artifacts", ..]) => Desk::HolderStreamed,
+            // It needs nothing but the database.
+            (&Method::PUT, ["uploads"]) => Desk::Here,
             (&Method::GET | &Method::HEAD, parts) if is_read(parts) => Desk::Here,
             (&Method::POST, ["schedules", "preview"]) => Desk::Here,
             _ => Desk::Holder,
@@ -198,7 +200,7 @@ mod tests {
             ("GET", "/v1/workers", Desk::Holder),
             ("POST", "/v1/workers/x/sync", Desk::Holder),
             ("PUT", "/v1/workers/x/tasks/y/artifacts/a/b", Desk::HolderStreamed),
-            ("PUT", "/v1/uploads", Desk::HolderStreamed),
+            ("PUT", "/v1/uploads", Desk::Here),
             ("GET", "/v1/webhooks/deliveries/7", Desk::Here),
             ("GET", "/v1/webhooks/secret", Desk::Holder),
             ("POST", "/v1/schedules/preview", Desk::Here),

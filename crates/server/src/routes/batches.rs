@@ -27,6 +27,7 @@ use crate::edge::traceparent;
 use crate::intake::{self, Intake, Prepared, PreparedBatch, StoredBatch};
 use crate::nodes::Forwarded;
 use crate::problem::{Error, refusal_problem};
+use crate::uploads::KnownUploads;
 use crate::view;
 
 /// Submit tasks together.
@@ -44,7 +45,7 @@ pub async fn create(
     let key = intake::key_of(key_header(&headers)?, body.value.idempotency_key.as_deref())?;
     let config = app.config.current();
     let now_ms = clock::wall_ms();
-    let uploads = &app.worker.places().uploads();
+    let uploads = &KnownUploads::of(&app);
     let (vault, traceparent) = (Some(&*app.vault), traceparent(&headers));
     let intake = Intake { config: &config.config, caller: &caller, uploads, now_ms, vault, traceparent };
     let (names, given, asked) = (item_names(&body.value), forwarded.ids(), forwarded.asked);

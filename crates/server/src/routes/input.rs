@@ -26,6 +26,7 @@ use crate::edge::traceparent;
 use crate::intake::{self, Intake, Prepared, Resolved};
 use crate::nodes::Forwarded;
 use crate::problem::Error;
+use crate::uploads::KnownUploads;
 use crate::view;
 
 /// Hand text to a running task. A process that was started with `input: true` reads it as a line on stdin; for a task
@@ -90,7 +91,7 @@ async fn follow_up(
         ..copy_of(doc, stored, now_ms)
     };
     let config = app.config.current();
-    let uploads = &app.worker.places().uploads();
+    let uploads = &KnownUploads::of(app);
     let intake = Intake { config: &config.config, caller, uploads, now_ms, vault: Some(&*app.vault), traceparent };
     let resolved = Resolved { id: new, depends_on, retry_of: None };
     let mut prepared = intake::prepare(&intake, request, resolved)?;

@@ -34,6 +34,7 @@ use crate::clock;
 use crate::intake::{self, Intake, runs_a_program};
 use crate::nodes::Forwarded;
 use crate::problem::{Error, Invalid};
+use crate::uploads::KnownUploads;
 use crate::view;
 
 const PREVIEW_DEFAULT: usize = 5;
@@ -249,7 +250,7 @@ pub async fn preview(
         return Err(Invalid::new("count", format!("must be from 1 to {PREVIEW_MAX}")).into());
     }
     let config = app.config.current();
-    let uploads = &app.worker.places().uploads();
+    let uploads = &KnownUploads::of(&app);
     let now_ms = clock::wall_ms();
     let intake = Intake { config: &config.config, caller: &caller, uploads, now_ms, vault: None, traceparent: None };
     let (timing, _) = intake::timing(&intake, &body.value.schedule)?;
@@ -267,7 +268,7 @@ fn prepared(
     standing: Standing,
 ) -> Result<NewSchedule, Error> {
     let config = app.config.current();
-    let uploads = &app.worker.places().uploads();
+    let uploads = &KnownUploads::of(app);
     let (now_ms, vault) = (clock::wall_ms(), Some(&*app.vault));
     let intake = Intake { config: &config.config, caller, uploads, now_ms, vault, traceparent: None };
     intake::prepare_schedule(&intake, id, request, standing)

@@ -30,6 +30,7 @@ use crate::edge::traceparent;
 use crate::intake::{self, Intake, Prepared, Resolved};
 use crate::nodes::Forwarded;
 use crate::problem::{Error, Invalid};
+use crate::uploads::KnownUploads;
 use crate::view::{self, Labels};
 
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -53,7 +54,7 @@ pub async fn create(
     let key = request.idempotency_key.clone();
     let config = app.config.current();
     let now_ms = clock::wall_ms();
-    let uploads = &app.worker.places().uploads();
+    let uploads = &KnownUploads::of(&app);
     let (vault, traceparent) = (Some(&*app.vault), traceparent(&headers));
     let intake = Intake { config: &config.config, caller: &caller, uploads, now_ms, vault, traceparent };
     let depends_on = intake::ids_only(&request.depends_on)?;
@@ -208,7 +209,7 @@ pub async fn retry(
     let payload = whole_payload(&app, &doc, stored.payload.clone()).await?;
     let request = TaskRequest { payload, ..copy_of(&doc, stored, now_ms) };
     let config = app.config.current();
-    let uploads = &app.worker.places().uploads();
+    let uploads = &KnownUploads::of(&app);
     let (vault, traceparent) = (Some(&*app.vault), traceparent(&headers));
     let intake = Intake { config: &config.config, caller: &caller, uploads, now_ms, vault, traceparent };
     let resolved = Resolved { id: TaskId(forwarded.ids), depends_on, retry_of: Some(Id(id.0)) };

@@ -28,7 +28,11 @@ pub async fn create(State(app): State<Arc<App>>, request: Request) -> Result<(St
         return Err(too_large(bytes_max));
     }
     let incoming = receive(&app, request, bytes_max).await?;
-    let Upload { id, bytes, sha256 } = apart(move || incoming.finish()).await.map_err(not_stored)?;
+    let upload = apart(move || incoming.finish()).await.map_err(not_stored)?;
+    if let Some(shared) = &app.shared_uploads {
+        shared.keep(&upload).await?;
+    }
+    let Upload { id, bytes, sha256 } = upload;
     Ok((StatusCode::CREATED, Json(UploadView { id: Id(id), bytes, sha256 })))
 }
 

@@ -11,6 +11,7 @@ use axum::response::{IntoResponse, Response};
 use runyard_core::event::Held;
 use runyard_core::ids::{TaskId, WorkerId};
 use runyard_exec::workspace::{Artifact, ReceiveError, Received};
+use runyard_store::postgres::OfAttempt;
 use runyard_wire::{ArtifactView, HeldLease, Id, Token};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -24,6 +25,7 @@ use super::uploads::{declared_bytes, receive, too_large};
 use crate::app::App;
 use crate::config::to_process_defaults;
 use crate::desk::held;
+use crate::nodes::keep_artifact;
 use crate::problem::{Error, Invalid};
 
 #[derive(Deserialize, IntoParams)]
@@ -67,6 +69,10 @@ pub async fn upload(
     live(&app, worker, held)?;
     if !app.desk.names_upload(held.task, upload) && !names(&app, held.task, upload).await? {
         return Err(Error::NotFound { what: "upload", id: Id(upload).to_string() });
+    }
+    if let Some(shared) = &app.shared_uploads {
+        // Where it is not there, opening it says so.
+        shared.bring(upload, || ()).await?;
     }
     let uploads = app.worker.places().uploads();
     let opened = apart(move || {
@@ -113,12 +119,19 @@ pub async fn artifact(
     // It may have been lost while the file came.
     live(&app, worker, held)?;
     let places = app.worker.places().clone();
-    let keep = move || {
+    let depot = app.cluster.as_ref().map(|cluster| cluster.depot.clone());
+    let keep = move || -> Result<Artifact, Error> {
         let received = Received { task: held.task.0, attempt: held.attempt, path: &path };
-        received.keep(&places, &rules, incoming)
+        let kept = received.keep(&places, &rules, incoming).map_err(refused)?;
+        // Its end may be told to another node.
+        if let Some(depot) = depot {
+            let of = OfAttempt { task: held.task, attempt: held.attempt };
+            keep_artifact(&depot, &places, of, &kept.path)?;
+        }
+        Ok(kept)
     };
     let kept = tokio::task::spawn_blocking(keep).await.map_err(|error| broken(io::Error::other(error)))?;
-    let Artifact { path, bytes, sha256 } = kept.map_err(refused)?;
+    let Artifact { path, bytes, sha256 } = kept?;
     Ok((StatusCode::CREATED, Json(ArtifactView { path, bytes, sha256 })))
 }
 

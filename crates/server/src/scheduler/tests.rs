@@ -48,6 +48,7 @@ async fn an_end_that_can_never_be_committed_takes_nobody_down_with_it_for_long()
         may_run: Arc::new(|_, _| Ok(())),
         guard: None,
         secrets: None,
+        uploads: None,
         capacity: Resources { cpu_milli: 1000, ram_mb: 1000, named: Vec::new() },
         heartbeat: Box::new(|| Duration::from_secs(10)),
         vitals: Box::new(Vitals::default),

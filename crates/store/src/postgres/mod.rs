@@ -11,6 +11,7 @@
 mod column;
 mod commit;
 mod connect;
+mod depot;
 mod link;
 mod load;
 mod migrations;
@@ -32,6 +33,7 @@ mod workers;
 mod plans;
 
 pub use connect::{Durability, Options};
+pub use depot::{KeptArtifact, KeptArtifacts, Known, OfAttempt, PgDepot};
 pub use migrations::{check_migrations, migrate};
 pub use nodes::PgNodes;
 pub use raw::{RawLimit, raw_limit};

@@ -1,10 +1,10 @@
 //! Who is here, and whose the lease is. All of it by the database's clock.
 
-use runyard_core::ids::TaskId;
+use std::sync::Arc;
 
 use super::column::Param;
-use super::commit::seq_of;
 use super::connect::Options;
+use super::depot::PgDepot;
 use super::link::{Call, transaction};
 use super::migrations;
 use super::query::all;
@@ -14,14 +14,19 @@ use crate::nodes::{Bid, Lease, NodeCard, NodeId, NodeList, NodeRow, Nodes, Stand
 use crate::store::{Error, Result};
 
 pub struct PgNodes {
-    links: Readers,
+    links: Arc<Readers>,
 }
 
 impl PgNodes {
     /// Connects, and brings the schema up to date.
     pub fn open(options: Options) -> Result<PgNodes> {
         migrations::migrate(&options)?;
-        Ok(PgNodes { links: Readers::new(&options)? })
+        Ok(PgNodes { links: Arc::new(Readers::new(&options)?) })
+    }
+
+    /// The files that nodes share, over the same connections.
+    pub fn depot(&self) -> PgDepot {
+        PgDepot::over(self.links.clone())
     }
 }
 
@@ -86,24 +91,6 @@ impl Nodes for PgNodes {
         let answers = self.links.with(|link| link.query_all(SAYING, &calls))?;
         let epoch = answers[2].first().map_or(Ok(0), |row| field(row, 0).map(number))?;
         Ok(NodeList { epoch, nodes: all(&answers[1], node_at)? })
-    }
-
-    fn keep_log(&self, task: TaskId, attempt: u32, log: &[u8]) -> Result<()> {
-        const KEEP: &str = concat!(
-            "INSERT INTO logs(seq, attempt, body) SELECT t.seq, $2::int, $3::bytea FROM (SELECT ",
-            seq_of!("$1::uuid"),
-            " AS seq) t WHERE t.seq IS NOT NULL ON CONFLICT (seq, attempt) DO UPDATE SET body = excluded.body"
-        );
-        self.links
-            .with(|link| link.query(SAYING, KEEP, [Param::uuid(task.0), Param::int(attempt as i32), Param::bytes(log)]))
-            .map(drop)
-    }
-
-    fn log(&self, task: TaskId, attempt: u32) -> Result<Option<Vec<u8>>> {
-        const LOG: &str = concat!("SELECT body FROM logs WHERE seq = ", seq_of!("$1::uuid"), " AND attempt = $2::int");
-        let rows =
-            self.links.with(|link| link.query(SAYING, LOG, [Param::uuid(task.0), Param::int(attempt as i32)]))?;
-        rows.first().map(|row| field(row, 0)).transpose()
     }
 }
 

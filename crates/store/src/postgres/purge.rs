@@ -179,7 +179,7 @@ impl Chunk<'_> {
         }
     }
 
-    /// Of rows that begin with `seq, id`: with their specs, logs, messages, edges.
+    /// Of rows that begin with `seq, id`: with their specs, logs, artifacts, messages, edges.
     fn delete_tasks(&mut self, rows: &[Row]) -> Tried<()> {
         if rows.is_empty() {
             return Ok(());
@@ -194,6 +194,8 @@ impl Chunk<'_> {
             "DELETE FROM tasks_done WHERE seq = ANY($1::bigint[])",
             "DELETE FROM specs WHERE seq = ANY($1::bigint[])",
             "DELETE FROM logs WHERE seq = ANY($1::bigint[])",
+            "DELETE FROM artifacts WHERE seq = ANY($1::bigint[])",
+            "DELETE FROM artifact_parts WHERE seq = ANY($1::bigint[])",
             "DELETE FROM edges WHERE child = ANY($1::bigint[])",
             "DELETE FROM messages WHERE task_seq = ANY($1::bigint[])",
             "DELETE FROM session_drops WHERE task_seq = ANY($1::bigint[])",

@@ -1,9 +1,9 @@
-//! Several nodes on one database: who is here, whose the lease is, and what they keep for each other.
+//! Several nodes on one database: who is here, and whose the lease is.
 
 use runyard_store::nodes::{Bid, NodeCard, NodeId, Nodes};
 use runyard_store::postgres::{Options, PgNodes, PgStore};
-use runyard_store::store::{Error, Purge, Store};
-use runyard_store::suite::fixture::{Fixture, KEEP, ended, id, task};
+use runyard_store::store::{Error, Store};
+use runyard_store::suite::fixture::{Fixture, task};
 use runyard_testbed::shared;
 
 use super::link::{Session, open, options};
@@ -132,24 +132,4 @@ fn all_nodes_know_one_secret() {
     let secret = nodes(&url).secret().unwrap();
     assert_eq!(nodes(&url).secret().unwrap(), secret);
     assert_ne!(nodes(&other).secret().unwrap(), secret);
-}
-
-#[test]
-fn a_log_is_kept_as_long_as_its_task() {
-    let url = shared().fresh_database();
-    let nodes = nodes(&url);
-    let mut fixture = Fixture::new(Box::new(open(&url)));
-    fixture.insert([task(1)]);
-    nodes.keep_log(id(1), 1, b"first").unwrap();
-    nodes.keep_log(id(1), 1, b"again").unwrap();
-    nodes.keep_log(id(1), 2, b"second").unwrap();
-    nodes.keep_log(id(2), 1, b"of nobody").unwrap();
-    fixture.update(ended(5, task(1)));
-    assert_eq!(nodes.log(id(1), 1).unwrap().as_deref(), Some(&b"again"[..]));
-    assert_eq!(nodes.log(id(1), 2).unwrap().as_deref(), Some(&b"second"[..]));
-    assert_eq!(nodes.log(id(2), 1).unwrap(), None);
-    assert_eq!(fixture.purge(1000, &Purge { retention_ms: 0, ..KEEP }), [id(1)]);
-    assert_eq!(nodes.log(id(1), 1).unwrap(), None);
-    nodes.keep_log(id(1), 3, b"late").unwrap();
-    assert_eq!(Session::open(&url).number("SELECT count(*) FROM logs"), 0);
 }
