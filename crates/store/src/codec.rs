@@ -6,6 +6,7 @@
 
 mod delivery;
 mod happening;
+mod release;
 mod schedule;
 mod session;
 mod worker;
@@ -26,6 +27,7 @@ use runyard_core::trail::Trail;
 
 pub use delivery::{decode_delivery_body, decode_progress, encode_delivery_body, encode_progress};
 pub use happening::{decode_happenings, encode_happenings};
+pub use release::{ReleaseColumns, decode_release, encode_release};
 pub use schedule::{
     RunPlace, cause_code, cause_of, decode_run_body, decode_schedule_body, decode_template, encode_run_body,
     encode_schedule_body, encode_template,

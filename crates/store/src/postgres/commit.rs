@@ -7,11 +7,11 @@ use std::ops::Range;
 use std::sync::LazyLock;
 
 use runyard_core::batch::Batch;
-use runyard_core::event::{FirstAnswer, IdempotencyRow, ParentEnd, Release};
+use runyard_core::event::{FirstAnswer, IdempotencyRow, Release};
 use runyard_core::hash::DetMap;
 use runyard_core::ids::TaskId;
 use runyard_core::name::{Blob, Name};
-use runyard_core::session::{Message, Session, SessionId};
+use runyard_core::session::{Message, Session};
 use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, SessionDrop, WriteSet};
 
 use super::column::{Column, Param, bigints};
@@ -19,7 +19,10 @@ use super::link::{Call, transaction};
 use super::places::{Place, Places};
 use super::row::{Row, damaged, field, integer, moment, number};
 use super::{outbox, schedules, tasks, workers};
-use crate::codec::{encode_answer, encode_batch, encode_happenings, encode_message_body, encode_session_body};
+use crate::codec::{
+    ReleaseColumns, encode_answer, encode_batch, encode_happenings, encode_message_body, encode_release,
+    encode_session_body,
+};
 use crate::store::Result;
 
 /// Buffers that live from commit to commit.
@@ -200,10 +203,10 @@ fn write_releases(writes: &WriteSet, calls: &mut Vec<Call>) {
         let n = releases.len();
         let (mut kinds, mut ids, mut ends) = (Column::smallint(n), Column::bytea(n), Column::smallint(n));
         for release in releases {
-            let (kind, id, ended) = release_columns(release);
-            kinds.push_i16(kind);
+            let ReleaseColumns { kind, id, ended } = encode_release(release);
+            kinds.push_i16(kind.into());
             ids.push(&id);
-            ends.push_i16(ended);
+            ends.push_i16(ended.into());
         }
         [kinds, ids, ends].map(Param::from)
     };
@@ -214,27 +217,6 @@ fn write_releases(writes: &WriteSet, calls: &mut Vec<Call>) {
         let sql = "INSERT INTO releases(kind, id, ended) \
                    SELECT * FROM unnest($1::smallint[], $2::bytea[], $3::smallint[]) ON CONFLICT DO NOTHING";
         calls.push(Call::new(sql, columns(&writes.releases_added)));
-    }
-}
-
-/// `load` makes releases of these again. Numbers are written so that their bytes are in their order.
-fn release_columns(release: &Release) -> (i16, Vec<u8>, i16) {
-    let number = |SessionId(id): SessionId| id.to_be_bytes().to_vec();
-    match *release {
-        Release::Parent { parent, ended } => (0, parent.0.to_be_bytes().to_vec(), i16::from(ended == ParentEnd::Badly)),
-        Release::BatchPlace { batch } => (1, batch.0.to_be_bytes().to_vec(), 0),
-        Release::SessionStop { session: SessionId(session), before, from, why } => {
-            (2, [session, before, from].map(u64::to_be_bytes).concat(), why as i16)
-        }
-        Release::SessionShrink { session } => (3, number(session), 0),
-        Release::SessionSeat { session } => (4, number(session), 0),
-        Release::SessionOverflow { session } => (5, number(session), 0),
-        Release::SessionReview { after } => (6, number(after), 0),
-        // The task first: retention looks for it.
-        Release::RunEnded { schedule, run, task } => {
-            let ids = [task.0, schedule.0].map(u128::to_be_bytes).concat();
-            (7, [&ids[..], &run.to_be_bytes()].concat(), 0)
-        }
     }
 }
 

@@ -3,12 +3,11 @@
 //! In two steps, because the second takes long with many flows and the first holds the row of the lease, which every node
 //! must be able to renew meanwhile. Who raises the epoch once more in between fences the second step too.
 
-use runyard_core::event::{ParentEnd, Release, StopWhy};
+use runyard_core::event::Release;
 use runyard_core::flow::FlowKey;
-use runyard_core::ids::{BatchId, FlowId, ScheduleId, TaskId};
+use runyard_core::ids::FlowId;
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::Now;
-use runyard_core::session::SessionId;
 use runyard_core::write::{CountDelta, CountKey, FlowRow, Loaded, Meta};
 
 use super::column::Param;
@@ -19,6 +18,7 @@ use super::row::{
     Fault, Row, Tried, batch_at, blob_at, damaged, field, integer, name_at, number, session_at, task_at, task_columns,
 };
 use super::{schedules, workers};
+use crate::codec::{ReleaseColumns, decode_release};
 use crate::nodes::NodeId;
 use crate::store::{Error, Result};
 
@@ -151,43 +151,10 @@ fn flow_at(row: &Row) -> Result<FlowRow> {
 }
 
 fn release_at(row: &Row) -> Result<Release> {
-    let (kind, id, ended): (i16, &[u8], i16) = (field(row, 0)?, field(row, 1)?, field(row, 2)?);
-    release(kind, id, ended).ok_or_else(|| damaged("a release's row", format!("kind {kind}, id {id:?}, ended {ended}")))
-}
-
-/// What `commit` made columns of.
-fn release(kind: i16, id: &[u8], ended: i16) -> Option<Release> {
-    let named = || id.try_into().ok().map(u128::from_be_bytes);
-    let numbered = || id.try_into().ok().map(u64::from_be_bytes).map(SessionId);
-    Some(match (kind, ended) {
-        (0, 0) => Release::Parent { parent: TaskId(named()?), ended: ParentEnd::Well },
-        (0, 1) => Release::Parent { parent: TaskId(named()?), ended: ParentEnd::Badly },
-        (1, 0) => Release::BatchPlace { batch: BatchId(named()?) },
-        (2, why) => {
-            let (session, rest) = id.split_first_chunk::<8>()?;
-            let (before, from) = rest.split_first_chunk::<8>()?;
-            Release::SessionStop {
-                session: SessionId(u64::from_be_bytes(*session)),
-                before: u64::from_be_bytes(*before),
-                from: u64::from_be_bytes(from.try_into().ok()?),
-                why: *StopWhy::ALL.get(usize::try_from(why).ok()?)?,
-            }
-        }
-        (3, 0) => Release::SessionShrink { session: numbered()? },
-        (4, 0) => Release::SessionSeat { session: numbered()? },
-        (5, 0) => Release::SessionOverflow { session: numbered()? },
-        (6, 0) => Release::SessionReview { after: numbered()? },
-        (7, 0) => {
-            let (task, rest) = id.split_first_chunk::<16>()?;
-            let (schedule, run) = rest.split_first_chunk::<16>()?;
-            Release::RunEnded {
-                schedule: ScheduleId(u128::from_be_bytes(*schedule)),
-                run: u64::from_be_bytes(run.try_into().ok()?),
-                task: TaskId(u128::from_be_bytes(*task)),
-            }
-        }
-        _ => return None,
-    })
+    let (kind, id, ended): (i16, Vec<u8>, i16) = (field(row, 0)?, field(row, 1)?, field(row, 2)?);
+    let columns = u8::try_from(kind).ok().zip(u8::try_from(ended).ok());
+    let columns = columns.map(|(kind, ended)| ReleaseColumns { kind, id, ended });
+    columns.as_ref().and_then(decode_release).ok_or_else(|| damaged("a release's row", format!("{columns:?}")))
 }
 
 pub fn count_at(row: &Row) -> Result<(CountKey, CountDelta)> {

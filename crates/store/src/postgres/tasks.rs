@@ -31,7 +31,7 @@ pub fn insert_tasks(inserts: &[Insert], scratch: &mut Scratch, calls: &mut Vec<C
             specs.push(task.seq, spec);
         }
     }
-    match live.n {
+    match live.rows.n {
         0 => specs.call(calls),
         _ => live.call(specs, calls),
     }
@@ -40,21 +40,27 @@ pub fn insert_tasks(inserts: &[Insert], scratch: &mut Scratch, calls: &mut Vec<C
 
 /// Their payloads go along, and those of rows that have ended already.
 pub const INSERT_LIVE: &str = "WITH specs AS (INSERT INTO specs(seq, spec) \
-                               SELECT * FROM unnest($16::bigint[], $17::bytea[])) INSERT INTO tasks(seq, created_at, flow, wall_due, steady_due, session, line, id, batch, \
-                               rank, attempt, phase, key, body, result) \
-                               SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], \
-                               $5::bigint[], $6::bigint[], $7::bigint[], $8::uuid[], $9::uuid[], $10::int[], \
-                               $11::int[], $12::smallint[], $13::bytea[], $14::bytea[], $15::bytea[])";
+                               SELECT * FROM unnest($16::bigint[], $17::bytea[])) \
+                               INSERT INTO tasks(seq, created_at, flow, session, id, batch, rank, attempt, phase, key, \
+                               body, result, wall_due, steady_due, line) \
+                               SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::uuid[], \
+                               $6::uuid[], $7::int[], $8::int[], $9::smallint[], $10::bytea[], $11::bytea[], \
+                               $12::bytea[], $13::bigint[], $14::bigint[], $15::bigint[])";
 
-struct LiveRows {
+/// New rows that have ended already: rejections.
+const INSERT_DONE: &str = "INSERT INTO tasks_done(seq, created_at, flow, session, id, batch, rank, attempt, phase, key, \
+                           body, result, ended_at, expires_at) \
+                           SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::uuid[], \
+                           $6::uuid[], $7::int[], $8::int[], $9::smallint[], $10::bytea[], $11::bytea[], \
+                           $12::bytea[], $13::bigint[], $14::bigint[])";
+
+/// What both tables have.
+struct Rows {
     n: usize,
     seq: Column,
     created_at: Column,
     flow: Column,
-    wall_due: Column,
-    steady_due: Column,
     session: Column,
-    line: Column,
     id: Column,
     batch: Column,
     rank: Column,
@@ -63,158 +69,110 @@ struct LiveRows {
     key: Column,
     body: Column,
     result: Column,
+}
+
+impl Rows {
+    fn new(n: usize) -> Rows {
+        Rows {
+            n: 0,
+            seq: Column::bigint(n),
+            created_at: Column::bigint(n),
+            flow: Column::bigint(n),
+            session: Column::bigint(n),
+            id: Column::uuid(n),
+            batch: Column::uuid(n),
+            rank: Column::int(n),
+            attempt: Column::int(n),
+            phase: Column::smallint(n),
+            key: Column::bytea(n),
+            body: Column::bytea(n),
+            result: Column::bytea(n),
+        }
+    }
+
+    fn push(&mut self, task: &Task, key: &[u8], body: &[u8], result: Option<&[u8]>) {
+        self.n += 1;
+        self.seq.push_i64(integer(task.seq));
+        self.created_at.push_i64(moment(task.created_at));
+        self.flow.push_i64(integer(task.flow.0));
+        self.session.push_some_i64(session(task));
+        self.id.push_id(task.id.0);
+        self.batch.push_some_id(task.batch.map(|batch| batch.0));
+        self.rank.push_i32(task.rank);
+        self.attempt.push_i32(task.attempt as i32);
+        self.phase.push_i16(task.phase() as i16);
+        self.key.push(key);
+        self.body.push(body);
+        self.result.push_some_bytes(result);
+    }
+
+    /// With those that only one of the tables has.
+    fn params(self, more: impl IntoIterator<Item = Column>) -> Vec<Param> {
+        let own = [
+            self.seq,
+            self.created_at,
+            self.flow,
+            self.session,
+            self.id,
+            self.batch,
+            self.rank,
+            self.attempt,
+            self.phase,
+            self.key,
+            self.body,
+            self.result,
+        ];
+        own.into_iter().chain(more).map(Param::from).collect()
+    }
+}
+
+struct LiveRows {
+    rows: Rows,
+    wall_due: Column,
+    steady_due: Column,
+    line: Column,
 }
 
 impl LiveRows {
     fn new(n: usize) -> LiveRows {
-        LiveRows {
-            n: 0,
-            seq: Column::bigint(n),
-            created_at: Column::bigint(n),
-            flow: Column::bigint(n),
-            wall_due: Column::bigint(n),
-            steady_due: Column::bigint(n),
-            session: Column::bigint(n),
-            line: Column::bigint(n),
-            id: Column::uuid(n),
-            batch: Column::uuid(n),
-            rank: Column::int(n),
-            attempt: Column::int(n),
-            phase: Column::smallint(n),
-            key: Column::bytea(n),
-            body: Column::bytea(n),
-            result: Column::bytea(n),
-        }
+        let [wall_due, steady_due, line] = [(); 3].map(|()| Column::bigint(n));
+        LiveRows { rows: Rows::new(n), wall_due, steady_due, line }
     }
 
     fn push(&mut self, task: &Task, key: &[u8], body: &[u8], result: Option<&[u8]>) {
-        self.n += 1;
-        self.seq.push_i64(integer(task.seq));
-        self.created_at.push_i64(moment(task.created_at));
-        self.flow.push_i64(integer(task.flow.0));
+        self.rows.push(task, key, body, result);
         self.wall_due.push_some_i64(task.wall_due().map(moment));
         self.steady_due.push_some_i64(task.steady_due().map(moment));
-        self.session.push_some_i64(session(task));
         self.line.push_some_i64(line(task));
-        self.id.push_id(task.id.0);
-        self.batch.push_some_id(task.batch.map(|batch| batch.0));
-        self.rank.push_i32(task.rank);
-        self.attempt.push_i32(task.attempt as i32);
-        self.phase.push_i16(task.phase() as i16);
-        self.key.push(key);
-        self.body.push(body);
-        self.result.push_some_bytes(result);
     }
 
     fn call(self, specs: Specs, calls: &mut Vec<Call>) {
-        let columns = [
-            self.seq,
-            self.created_at,
-            self.flow,
-            self.wall_due,
-            self.steady_due,
-            self.session,
-            self.line,
-            self.id,
-            self.batch,
-            self.rank,
-            self.attempt,
-            self.phase,
-            self.key,
-            self.body,
-            self.result,
-            specs.seq,
-            specs.spec,
-        ];
-        calls.push(Call::new(INSERT_LIVE, columns.map(Param::from)));
+        let more = [self.wall_due, self.steady_due, self.line, specs.seq, specs.spec];
+        calls.push(Call::new(INSERT_LIVE, self.rows.params(more)));
     }
 }
 
-/// New rows that have ended already: rejections.
-const INSERT_DONE: &str = "INSERT INTO tasks_done(seq, created_at, ended_at, flow, expires_at, session, id, batch, rank, \
-                           attempt, phase, key, body, result) \
-                           SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
-                           $6::bigint[], $7::uuid[], $8::uuid[], $9::int[], $10::int[], $11::smallint[], \
-                           $12::bytea[], $13::bytea[], $14::bytea[])";
-
 struct DoneRows {
-    n: usize,
-    seq: Column,
-    created_at: Column,
+    rows: Rows,
     ended_at: Column,
-    flow: Column,
     expires_at: Column,
-    session: Column,
-    id: Column,
-    batch: Column,
-    rank: Column,
-    attempt: Column,
-    phase: Column,
-    key: Column,
-    body: Column,
-    result: Column,
 }
 
 impl DoneRows {
     fn new(n: usize) -> DoneRows {
-        DoneRows {
-            n: 0,
-            seq: Column::bigint(n),
-            created_at: Column::bigint(n),
-            ended_at: Column::bigint(n),
-            flow: Column::bigint(n),
-            expires_at: Column::bigint(n),
-            session: Column::bigint(n),
-            id: Column::uuid(n),
-            batch: Column::uuid(n),
-            rank: Column::int(n),
-            attempt: Column::int(n),
-            phase: Column::smallint(n),
-            key: Column::bytea(n),
-            body: Column::bytea(n),
-            result: Column::bytea(n),
-        }
+        DoneRows { rows: Rows::new(n), ended_at: Column::bigint(n), expires_at: Column::bigint(n) }
     }
 
     fn push(&mut self, task: &Task, key: &[u8], body: &[u8], result: Option<&[u8]>) {
-        self.n += 1;
-        self.seq.push_i64(integer(task.seq));
-        self.created_at.push_i64(moment(task.created_at));
+        self.rows.push(task, key, body, result);
         self.ended_at.push_i64(ended_at(task));
-        self.flow.push_i64(integer(task.flow.0));
         self.expires_at.push_some_i64(expires_at(task));
-        self.session.push_some_i64(session(task));
-        self.id.push_id(task.id.0);
-        self.batch.push_some_id(task.batch.map(|batch| batch.0));
-        self.rank.push_i32(task.rank);
-        self.attempt.push_i32(task.attempt as i32);
-        self.phase.push_i16(task.phase() as i16);
-        self.key.push(key);
-        self.body.push(body);
-        self.result.push_some_bytes(result);
     }
 
     fn call(self, calls: &mut Vec<Call>) {
-        if self.n == 0 {
-            return;
+        if self.rows.n > 0 {
+            calls.push(Call::new(INSERT_DONE, self.rows.params([self.ended_at, self.expires_at])));
         }
-        let columns = [
-            self.seq,
-            self.created_at,
-            self.ended_at,
-            self.flow,
-            self.expires_at,
-            self.session,
-            self.id,
-            self.batch,
-            self.rank,
-            self.attempt,
-            self.phase,
-            self.key,
-            self.body,
-            self.result,
-        ];
-        calls.push(Call::new(INSERT_DONE, columns.map(Param::from)));
     }
 }
 

@@ -4,11 +4,11 @@
 use std::sync::LazyLock;
 
 use runyard_core::batch::Batch;
-use runyard_core::event::{FirstAnswer, IdempotencyRow, ParentEnd, Release};
+use runyard_core::event::{FirstAnswer, IdempotencyRow, Release};
 use runyard_core::hash::DetMap;
 use runyard_core::ids::TaskId;
 use runyard_core::name::{Blob, Name};
-use runyard_core::session::{Message, Session, SessionId};
+use runyard_core::session::{Message, Session};
 use runyard_core::task::Task;
 use runyard_core::write::{CountDelta, CountKey, Edge, FlowRow, Insert, SessionDrop, Update, WriteSet};
 use rusqlite::{CachedStatement, OptionalExtension, Transaction, params};
@@ -16,8 +16,8 @@ use rusqlite::{CachedStatement, OptionalExtension, Transaction, params};
 use super::row::{Doing, failed, integer, is_constraint, moment};
 use super::{outbox, schedules, workers};
 use crate::codec::{
-    encode_answer, encode_batch, encode_happenings, encode_message_body, encode_row_key, encode_session_body,
-    encode_task_body,
+    ReleaseColumns, encode_answer, encode_batch, encode_happenings, encode_message_body, encode_release,
+    encode_row_key, encode_session_body, encode_task_body,
 };
 use crate::store::{Error, Result};
 
@@ -257,42 +257,25 @@ fn stored_seq(tx: &Transaction<'_>, id: TaskId) -> Result<Option<i64>> {
 
 /// A release too many is worked off, one too few would leave its tasks waiting for ever: added after removed.
 fn write_releases(tx: &Transaction<'_>, writes: &WriteSet) -> Result<()> {
+    let columns = |release: &Release| {
+        let ReleaseColumns { kind, id, ended } = encode_release(release);
+        (kind, id, ended)
+    };
     if !writes.releases_removed.is_empty() {
         let sql = "DELETE FROM releases WHERE kind = ?1 AND id = ?2 AND ended = ?3";
         let mut delete = tx.prepare_cached(sql).doing(WRITING)?;
         for release in &writes.releases_removed {
-            delete.execute(release_columns(release)).doing(WRITING)?;
+            delete.execute(columns(release)).doing(WRITING)?;
         }
     }
     if !writes.releases_added.is_empty() {
         let sql = "INSERT OR IGNORE INTO releases(kind, id, ended) VALUES (?1, ?2, ?3)";
         let mut insert = tx.prepare_cached(sql).doing(WRITING)?;
         for release in &writes.releases_added {
-            insert.execute(release_columns(release)).doing(WRITING)?;
+            insert.execute(columns(release)).doing(WRITING)?;
         }
     }
     Ok(())
-}
-
-/// `load` makes releases of these again. Numbers are written so that their bytes are in their order.
-fn release_columns(release: &Release) -> (i64, Vec<u8>, i64) {
-    let number = |SessionId(id): SessionId| id.to_be_bytes().to_vec();
-    match *release {
-        Release::Parent { parent, ended } => (0, parent.0.to_be_bytes().to_vec(), i64::from(ended == ParentEnd::Badly)),
-        Release::BatchPlace { batch } => (1, batch.0.to_be_bytes().to_vec(), 0),
-        Release::SessionStop { session: SessionId(session), before, from, why } => {
-            (2, [session, before, from].map(u64::to_be_bytes).concat(), why as i64)
-        }
-        Release::SessionShrink { session } => (3, number(session), 0),
-        Release::SessionSeat { session } => (4, number(session), 0),
-        Release::SessionOverflow { session } => (5, number(session), 0),
-        Release::SessionReview { after } => (6, number(after), 0),
-        // The task first: retention looks for it.
-        Release::RunEnded { schedule, run, task } => {
-            let ids = [task.0, schedule.0].map(u128::to_be_bytes).concat();
-            (7, [&ids[..], &run.to_be_bytes()].concat(), 0)
-        }
-    }
 }
 
 fn write_flows(tx: &Transaction<'_>, writes: &WriteSet) -> Result<()> {

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use runyard_core::batch::Batch;
-use runyard_core::event::{ParentEnd, Release, StopWhy};
+use runyard_core::event::Release;
 use runyard_core::flow::FlowKey;
-use runyard_core::ids::{BatchId, FlowId, ScheduleId, TaskId};
+use runyard_core::ids::{BatchId, FlowId};
 use runyard_core::name::{Blob, Name};
 use runyard_core::now::Now;
 use runyard_core::session::{Session, SessionId};
@@ -15,6 +15,7 @@ use rusqlite::{Row, Transaction};
 
 use super::row::{Doing, batch_at, blob_at, integer, number, session_at, task_at, task_columns};
 use super::{schedules, workers};
+use crate::codec::{ReleaseColumns, decode_release};
 use crate::store::{Error, Result};
 
 pub fn load(tx: &Transaction<'_>, salt: u64) -> Result<Loaded> {
@@ -107,48 +108,12 @@ fn sessions(tx: &Transaction<'_>, held: &[Task]) -> Result<Vec<Session>> {
 
 fn releases(tx: &Transaction<'_>) -> Result<Vec<Release>> {
     let mut releases = all(tx, "SELECT kind, id, ended FROM releases", "loading releases", |row| {
-        let columns = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?, row.get(2)?));
-        let (kind, id, ended): (i64, Vec<u8>, u8) = columns(row).doing("loading releases")?;
-        release(kind, &id, ended)
-            .ok_or_else(|| damaged("a release's row", format!("kind {kind}, id {id:?}, ended {ended}")))
+        let columns = |row: &Row<'_>| Ok(ReleaseColumns { kind: row.get(0)?, id: row.get(1)?, ended: row.get(2)? });
+        let columns = columns(row).doing("loading releases")?;
+        decode_release(&columns).ok_or_else(|| damaged("a release's row", format!("{columns:?}")))
     })?;
     releases.sort();
     Ok(releases)
-}
-
-/// What `commit` made columns of.
-fn release(kind: i64, id: &[u8], ended: u8) -> Option<Release> {
-    let named = || id.try_into().ok().map(u128::from_be_bytes);
-    let numbered = || id.try_into().ok().map(u64::from_be_bytes).map(SessionId);
-    Some(match (kind, ended) {
-        (0, 0) => Release::Parent { parent: TaskId(named()?), ended: ParentEnd::Well },
-        (0, 1) => Release::Parent { parent: TaskId(named()?), ended: ParentEnd::Badly },
-        (1, 0) => Release::BatchPlace { batch: BatchId(named()?) },
-        (2, why) => {
-            let (session, rest) = id.split_first_chunk::<8>()?;
-            let (before, from) = rest.split_first_chunk::<8>()?;
-            Release::SessionStop {
-                session: SessionId(u64::from_be_bytes(*session)),
-                before: u64::from_be_bytes(*before),
-                from: u64::from_be_bytes(from.try_into().ok()?),
-                why: *StopWhy::ALL.get(usize::from(why))?,
-            }
-        }
-        (3, 0) => Release::SessionShrink { session: numbered()? },
-        (4, 0) => Release::SessionSeat { session: numbered()? },
-        (5, 0) => Release::SessionOverflow { session: numbered()? },
-        (6, 0) => Release::SessionReview { after: numbered()? },
-        (7, 0) => {
-            let (task, rest) = id.split_first_chunk::<16>()?;
-            let (schedule, run) = rest.split_first_chunk::<16>()?;
-            Release::RunEnded {
-                schedule: ScheduleId(u128::from_be_bytes(*schedule)),
-                run: u64::from_be_bytes(run.try_into().ok()?),
-                task: TaskId(u128::from_be_bytes(*task)),
-            }
-        }
-        _ => return None,
-    })
 }
 
 pub fn counts(db: &rusqlite::Connection) -> Result<Vec<(CountKey, CountDelta)>> {
