@@ -32,7 +32,7 @@ mod zip;
 
 pub use artifacts::{Artifact, Artifacts, LeftOut, remove_artifacts, remove_files};
 pub(crate) use files::{FileFields, FileSource, FileSpec, Outputs, parse_files, parse_work_dir};
-pub use old::{LogHere, artifacts_here, logs_here, remove_old};
+pub use old::{ArtifactsHere, LogHere, artifacts_here, logs_here, remove_old};
 pub use receive::{ReceiveError, Received};
 pub use rules::{WorkDir, WorkspaceRules};
 pub use uploads::{Incoming, Upload, Uploads};

@@ -118,24 +118,33 @@ fn what_a_node_had_not_handed_on_is_handed_on_when_it_is_back_and_what_is_gone_g
         cluster.ends_as(0, "completed", &id);
         id
     };
-    let (kept, gone) = (run(&cluster), run(&cluster));
+    let (kept, gone, young) = (run(&cluster), run(&cluster), run(&cluster));
     let counts =
         "SELECT (SELECT count(*) FROM artifacts), (SELECT count(*) FROM artifact_parts), (SELECT count(*) FROM logs)";
-    wait_until(SOON, "all of it is there", || cluster.sql(counts) == "2|2|2");
+    wait_until(SOON, "all of it is there", || cluster.sql(counts) == "3|3|3");
     cluster.nodes[0].kill9();
     // As if it had died right behind the commits, and retention had been another node's.
     cluster.sql("DELETE FROM artifacts; DELETE FROM artifact_parts; DELETE FROM logs");
-    cluster.sql(&format!("DELETE FROM tasks_done WHERE id = '{gone}'"));
+    cluster.sql(&format!("DELETE FROM tasks_done WHERE id IN ('{gone}', '{young}')"));
+    let files = find(&cluster, &gone);
+    assert!(files.len() >= 3, "its log, its exit, its artifacts: {files:?}");
+    let aged = std::process::Command::new("touch").args(["--date", "2 days ago"]).args(&files).status().unwrap();
+    assert!(aged.success());
     cluster.nodes[0].start_again();
     cluster.nodes[0].until_ready();
     wait_until(SOON, "what was missed is there", || cluster.sql(counts) == "1|1|1");
-    let lies_here = |id: &str| {
-        let found =
-            std::process::Command::new("find").arg(cluster.nodes[0].data()).args(["-name", &format!("{id}*")]).output();
-        !found.unwrap().stdout.is_empty()
-    };
-    wait_until(SOON, "nothing of what is gone lies here", || !lies_here(&gone));
-    assert!(lies_here(&kept));
+    wait_until(SOON, "nothing of what is long gone lies here", || find(&cluster, &gone).is_empty());
+    assert!(!find(&cluster, &kept).is_empty() && !find(&cluster, &young).is_empty());
     let copy = cluster.request(0, "GET", &format!("/v1/tasks/{kept}/artifacts/out/a"), "");
     assert_eq!((copy.status, copy.body.as_str()), (200, "made\n"));
+}
+
+/// What lies of a task on the disk of the first node.
+fn find(cluster: &Cluster, id: &str) -> Vec<String> {
+    let found = std::process::Command::new("find")
+        .arg(cluster.nodes[0].data())
+        .args(["-path", &format!("*{id}*"), "-print"])
+        .output()
+        .unwrap();
+    String::from_utf8(found.stdout).unwrap().lines().map(str::to_owned).collect()
 }

@@ -33,28 +33,39 @@ pub fn remove_old(places: &Places, before: SystemTime, is_held: impl Fn(u128) ->
 }
 
 /// A log that lies here.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogHere {
     pub task: u128,
     pub attempt: u32,
     pub bytes: u64,
+    pub changed_at: SystemTime,
+}
+
+/// Artifacts that lie here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ArtifactsHere {
+    pub task: u128,
+    pub changed_at: SystemTime,
 }
 
 pub fn logs_here(places: &Places) -> io::Result<Vec<LogHere>> {
     let log = |entry: DirEntry| {
         let name = entry.file_name();
         let attempt = name.to_str()?.strip_suffix(".log")?.split('.').nth(1)?.parse().ok()?;
-        Some(LogHere { task: task_of(&entry)?, attempt, bytes: entry.metadata().ok()?.len() })
+        let about = entry.metadata().ok()?;
+        Some(LogHere { task: task_of(&entry)?, attempt, bytes: about.len(), changed_at: about.modified().ok()? })
     };
     Ok(spread_entries(&places.logs_root())?.into_iter().filter_map(log).collect())
 }
 
-/// The tasks whose artifacts lie here.
-pub fn artifacts_here(places: &Places) -> io::Result<Vec<u128>> {
-    // What is still being collected is beside it, with an ending.
-    let is_whole = |path: PathBuf| path.extension().is_none() && path.join(INDEX).exists();
-    let task = |entry: DirEntry| task_of(&entry).filter(|_| is_whole(entry.path()));
-    Ok(spread_entries(&places.artifacts_root())?.into_iter().filter_map(task).collect())
+pub fn artifacts_here(places: &Places) -> io::Result<Vec<ArtifactsHere>> {
+    let artifacts = |entry: DirEntry| {
+        // What is still being collected is beside it, with an ending.
+        let path = Some(entry.path()).filter(|path| path.extension().is_none())?;
+        let changed_at = fs::metadata(path.join(INDEX)).ok()?.modified().ok()?;
+        Some(ArtifactsHere { task: task_of(&entry)?, changed_at })
+    };
+    Ok(spread_entries(&places.artifacts_root())?.into_iter().filter_map(artifacts).collect())
 }
 
 /// Whatever stands behind the task's id in the name.
@@ -121,7 +132,9 @@ mod tests {
             fs::create_dir_all(file.parent().expect("a folder")).expect("made");
             fs::write(file, "abc").expect("written");
         }
-        assert_eq!(logs_here(&places).expect("read"), [LogHere { task: 0x17, attempt: 12, bytes: 3 }]);
-        assert_eq!(artifacts_here(&places).expect("read"), [0x18]);
+        let logs = logs_here(&places).expect("read");
+        assert_eq!(logs.iter().map(|log| (log.task, log.attempt, log.bytes)).collect::<Vec<_>>(), [(0x17, 12, 3)]);
+        let artifacts = artifacts_here(&places).expect("read");
+        assert_eq!(artifacts.iter().map(|here| here.task).collect::<Vec<_>>(), [0x18]);
     }
 }

@@ -3,26 +3,31 @@
 //!
 //! What has ended is kept right behind the commit that ended it. What was missed then (this node died in between, the database
 //! was away, there were too many at once) is found on the disk: when a node starts, when it begins to follow, and every hour.
-//! That look also removes what lies here of tasks that retention has taken, which only the holder of that moment is told of.
+//! That look also removes what lies here of tasks that retention has taken, which only the holder of that moment is told of:
+//! not at once, because somebody may have started this node on another database than he meant.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use runyard_core::event::{Happening, HappeningKind, Subject};
 use runyard_core::ids::TaskId;
-use runyard_exec::workspace::{Artifacts, artifacts_here, logs_here};
+use runyard_exec::workspace::{Artifacts, ArtifactsHere, artifacts_here, logs_here};
 use runyard_exec::{Kind, Places};
 use runyard_store::postgres::{KeptArtifact, Known, OfAttempt, PgDepot};
 use runyard_store::store;
 
 use crate::observe::remove_files;
+use crate::server::STORE_FILE;
 
 /// Ends that wait for their files to be read. Beyond it the oldest are left to the next look at the disk.
 const WAITING_MAX: usize = 100_000;
 /// As much of a log as is kept of it anywhere.
 const LOG_BYTES_MAX: u64 = 10 * 1024 * 1024 + 64 * 1024;
 const LOOK_EVERY: Duration = Duration::from_secs(3600);
+/// What nobody knows of stays for so long.
+const STRAY_AGE_MIN: Duration = Duration::from_secs(86_400);
 /// Attempts that the database is asked about in one go.
 const CHUNK: usize = 500;
 
@@ -195,7 +200,7 @@ impl Disk {
             let of: Vec<OfAttempt> = logs.iter().map(|log| of_attempt(log.task, log.attempt)).collect();
             for ((of, known), log) in of.iter().zip(self.depot.known(&of)?).zip(logs) {
                 match known {
-                    Known::Gone => remove_files(&self.places, of.task),
+                    Known::Gone => self.remove_stray(of.task, log.changed_at),
                     Known::Ended { log_bytes, .. } if log_bytes.is_none_or(|n| n < log.bytes) => self.keep_log(*of)?,
                     Known::Ended { .. } | Known::Runs => {}
                 }
@@ -207,18 +212,26 @@ impl Disk {
         Ok(())
     }
 
-    fn look_at_artifacts(&self, tasks: &[u128]) -> Result<(), Anything> {
-        let read = |task: &u128| Ok((of_attempt(*task, 0), Artifacts::of(&self.places, *task)?));
-        let mut found = tasks.iter().map(read).collect::<Result<Vec<(OfAttempt, Artifacts)>, Anything>>()?;
-        found.iter_mut().for_each(|(of, artifacts)| of.attempt = artifacts.attempt);
-        let of: Vec<OfAttempt> = found.iter().map(|(of, _)| *of).collect();
-        for ((of, artifacts), known) in found.iter().zip(self.depot.known(&of)?) {
+    fn look_at_artifacts(&self, found: &[ArtifactsHere]) -> Result<(), Anything> {
+        let tables = found.iter().map(|here| Artifacts::of(&self.places, here.task)).collect::<io::Result<Vec<_>>>()?;
+        let of: Vec<OfAttempt> =
+            found.iter().zip(&tables).map(|(here, table)| of_attempt(here.task, table.attempt)).collect();
+        let known = self.depot.known(&of)?;
+        for (((here, table), of), known) in found.iter().zip(&tables).zip(of).zip(known) {
             match known {
-                Known::Gone => remove_files(&self.places, of.task),
-                known => self.keep_missing(*of, artifacts, known)?,
+                Known::Gone => self.remove_stray(of.task, here.changed_at),
+                known => self.keep_missing(of, table, known)?,
             }
         }
         Ok(())
+    }
+
+    /// A directory that is also the home of a store of its own keeps what it has.
+    fn remove_stray(&self, task: TaskId, changed_at: SystemTime) {
+        let is_old = changed_at.elapsed().is_ok_and(|age| age >= STRAY_AGE_MIN);
+        if is_old && !self.places.data_dir().join(STORE_FILE).exists() {
+            remove_files(&self.places, task);
+        }
     }
 }
 
@@ -232,7 +245,7 @@ pub fn keep_artifact(depot: &PgDepot, places: &Places, of: OfAttempt, path: &str
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
     #[error("a file cannot be read")]
-    Disk(#[from] std::io::Error),
+    Disk(#[from] io::Error),
     #[error(transparent)]
     Store(#[from] store::Error),
 }
