@@ -123,12 +123,13 @@ impl App {
     pub async fn change_keys<T: Send + 'static>(
         self: &Arc<Self>,
         actor: &Actor,
+        handle: Handle,
         change: impl FnOnce(&mut KeyRing) -> Result<T, KeyError> + Send + 'static,
         entry: impl FnOnce(&T) -> Entry + Send + 'static,
     ) -> Result<T, Error> {
         let (app, actor) = (self.clone(), actor.clone());
         to_its_end(async move {
-            let outcome = app.keys.change(&app.handle, change).await?;
+            let outcome = app.keys.change(&handle, change).await?;
             let ring = app.keys.ring();
             app.streams.keep(|key| ring.has(key));
             app.audit.record(&actor, entry(&outcome)).await;

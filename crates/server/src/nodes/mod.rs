@@ -14,6 +14,7 @@
 //! | `relay` | a request that the holder has to answer, through every change of holder |
 //! | `peer` | how nodes call each other, and prove that they are nodes |
 //! | `forwarded` | what the node that was asked says of a request: for whom, under which ids, whether again |
+//! | `once` | commands that leave nothing behind that a second try would find |
 //! | `documents` | keys, secrets, the patch: read again when another node changed them |
 //! | `follow` | the event log as the holder writes it, told to those who listen here |
 //! | `outpost` | the worker of a node that follows: it speaks the worker protocol to the holder |
@@ -31,6 +32,7 @@ mod follow;
 mod forwarded;
 mod logs;
 mod member;
+mod once;
 mod outpost;
 mod peer;
 mod relay;
@@ -40,6 +42,7 @@ pub use follow::{HINT_MAX, follow};
 pub use forwarded::Forwarded;
 pub use logs::LogKeeper;
 pub use member::{Member, MemberOptions, Role, Tenure};
+pub use once::Once;
 pub use outpost::{Outpost, OutpostLink, WORKER};
 pub use peer::{Error as PeerError, NODE, Peers};
 pub use relay::{Desk, Relay, UNSETTLED, Whole, relay, relay_streamed};
