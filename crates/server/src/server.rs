@@ -258,7 +258,8 @@ impl Server {
             cluster: cluster.clone(),
             data_dir: data_dir.clone(),
             listen: addr,
-            audit: Audit::open(&data_dir).map_err(|source| Error::Data { path: data_dir.clone(), source })?,
+            audit: Audit::open(&data_dir, cluster.as_deref())
+                .map_err(|source| Error::Data { path: data_dir.clone(), source })?,
             vault,
             rates: RateLimits::default(),
             streams,

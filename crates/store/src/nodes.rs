@@ -77,6 +77,13 @@ pub struct Lease {
     pub left_ms: u64,
 }
 
+/// One change that somebody made, as the edge wrote it down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuditRow {
+    pub n: u64,
+    pub body: Vec<u8>,
+}
+
 /// Shared by whoever has to do with other nodes: many callers, each call blocks for one round trip.
 pub trait Nodes: Send + Sync {
     /// What nodes of this database prove to each other that they are; made by the first one.
@@ -96,4 +103,10 @@ pub trait Nodes: Send + Sync {
     fn keep_log(&self, task: TaskId, attempt: u32, log: &[u8]) -> Result<()>;
 
     fn log(&self, task: TaskId, attempt: u32) -> Result<Option<Vec<u8>>>;
+
+    /// Writes down a change behind all others. The oldest go when there are too many.
+    fn write_audit(&self, entry: &[u8]) -> Result<()>;
+
+    /// The latest changes first, those before number `before`.
+    fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRow>>;
 }

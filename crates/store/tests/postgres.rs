@@ -5,6 +5,7 @@
 mod postgres {
     mod link;
 
+    mod audit;
     mod lease;
     mod lost;
     mod migrations;

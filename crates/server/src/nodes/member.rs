@@ -344,7 +344,7 @@ mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use runyard_core::ids::TaskId;
-    use runyard_store::nodes::{Lease, NodeList};
+    use runyard_store::nodes::{AuditRow, Lease, NodeList};
     use runyard_store::store::{Error, Result};
 
     use super::*;
@@ -393,6 +393,14 @@ mod tests {
 
         fn log(&self, _: TaskId, _: u32) -> Result<Option<Vec<u8>>> {
             Ok(None)
+        }
+
+        fn write_audit(&self, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+
+        fn audit(&self, _: Option<u64>, _: usize) -> Result<Vec<AuditRow>> {
+            Ok(Vec::new())
         }
     }
 

@@ -73,6 +73,7 @@ fn is_read(parts: &[&str]) -> bool {
             | ["events"]
             | ["config", ..]
             | ["keys"]
+            | ["audit"]
             | ["nodes", ..]
             | ["webhooks", "deliveries", ..]
     )
@@ -195,6 +196,7 @@ mod tests {
             ("DELETE", "/v1/tasks/x", Desk::Holder),
             ("GET", "/v1/events", Desk::Here),
             ("GET", "/v1/nodes", Desk::Here),
+            ("GET", "/v1/audit", Desk::Here),
             ("GET", "/v1/workers", Desk::Holder),
             ("POST", "/v1/workers/x/sync", Desk::Holder),
             ("PUT", "/v1/workers/x/tasks/y/artifacts/a/b", Desk::HolderStreamed),

@@ -2,6 +2,7 @@
 
 use runyard_core::ids::TaskId;
 
+use super::audit::AuditTable;
 use super::column::Param;
 use super::commit::seq_of;
 use super::connect::Options;
@@ -10,7 +11,7 @@ use super::migrations;
 use super::query::all;
 use super::reader::Readers;
 use super::row::{Row, damaged, field, id_at, number};
-use crate::nodes::{Bid, Lease, NodeCard, NodeId, NodeList, NodeRow, Nodes, Standing};
+use crate::nodes::{AuditRow, Bid, Lease, NodeCard, NodeId, NodeList, NodeRow, Nodes, Standing};
 use crate::store::{Error, Result};
 
 pub struct PgNodes {
@@ -104,6 +105,14 @@ impl Nodes for PgNodes {
         let rows =
             self.links.with(|link| link.query(SAYING, LOG, [Param::uuid(task.0), Param::int(attempt as i32)]))?;
         rows.first().map(|row| field(row, 0)).transpose()
+    }
+
+    fn write_audit(&self, entry: &[u8]) -> Result<()> {
+        AuditTable(&self.links).write(entry)
+    }
+
+    fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRow>> {
+        AuditTable(&self.links).latest(before, limit)
     }
 }
 
