@@ -143,9 +143,10 @@ impl App {
         self.worker.follow_log(task).or_else(|| self.desk.follow_log(task, self.worker.places()))
     }
 
-    /// What a running task last said of itself, wherever it runs.
-    pub fn progress(&self, task: TaskId) -> Option<Progress> {
-        self.worker.progress(task).or_else(|| self.desk.progress(task))
+    /// What an attempt that runs last said of itself, wherever it runs.
+    pub fn progress(&self, task: TaskId, attempt: u32) -> Option<Progress> {
+        let told = || self.cluster.as_ref()?.progress.of(task, attempt);
+        self.worker.progress(task).or_else(|| self.desk.progress(task)).or_else(told)
     }
 
     pub fn note_progress(&self, task: TaskId, progress: Progress) {

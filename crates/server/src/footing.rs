@@ -14,7 +14,7 @@ use runyard_worker::machine;
 use crate::clock;
 use crate::config::{Config, Durability};
 use crate::ground::{open_store, stored_keys};
-use crate::nodes::{Cluster, Member, MemberOptions, Peers, Role, Tenure};
+use crate::nodes::{Cluster, Latest, Member, MemberOptions, Peers, Role, Tenure};
 use crate::scheduler::{OpenStore, once};
 use crate::secrets::SealingKey;
 use crate::server::{Error, STORE_FILE, url_of};
@@ -75,7 +75,7 @@ impl Footing {
         let Joined { store, nodes, nodes_secret, member, lock } = opened.map_err(|_| Error::Thread)??;
         let peers = Peers::new(nodes_secret, config.nodes.ca_file.as_deref())?;
         let reader = store.reader();
-        let cluster = Arc::new(Cluster { member: member.clone(), peers, nodes });
+        let cluster = Arc::new(Cluster { member: member.clone(), peers, nodes, progress: Latest::default() });
         settle(&cluster, &reader, key, place.no_auth).await?;
         let (mut first, reopened) = (Some(store), options_again(config, id)?);
         let store = Box::new(move || -> store::Result<Box<dyn Store + Send>> {

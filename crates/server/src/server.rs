@@ -445,6 +445,8 @@ fn log_keeper(cluster: &Cluster, data_dir: &Path) -> Result<LogKeeper, Error> {
 /// What only a node does: it follows while another is the holder, and so does its worker.
 async fn spawn_node(app: &Arc<App>, cluster: Arc<Cluster>, scheduler: &Scheduler) -> RunningOutpost {
     tokio::spawn(nodes::follow(app.clone(), cluster.clone()));
+    tokio::spawn(nodes::gather_progress(app.clone(), cluster.clone()));
+    tokio::spawn(nodes::follow_progress(app.clone(), cluster.clone()));
     let making = tokio::spawn(make_admin(app.clone()));
     if cluster.member.role() == Role::Holder {
         // Who starts the first node looks for its key next.

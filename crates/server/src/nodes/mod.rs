@@ -17,6 +17,7 @@
 //! | `once` | commands that leave nothing behind that a second try would find |
 //! | `documents` | keys, secrets, the patch: read again when another node changed them |
 //! | `follow` | the event log as the holder writes it, told to those who listen here |
+//! | `progress` | how far tasks are, told to those who listen here |
 //! | `outpost` | the worker of a node that follows: it speaks the worker protocol to the holder |
 //! | `logs` | logs of ended attempts, kept where every node can read them |
 //!
@@ -35,16 +36,18 @@ mod member;
 mod once;
 mod outpost;
 mod peer;
+mod progress;
 mod relay;
 
 pub use documents::{Documents, Error as DocumentError};
 pub use follow::{HINT_MAX, follow};
-pub use forwarded::Forwarded;
+pub use forwarded::{Forwarded, IDS};
 pub use logs::LogKeeper;
 pub use member::{Member, MemberOptions, Role, Tenure};
 pub use once::Once;
 pub use outpost::{Outpost, OutpostLink, WORKER};
 pub use peer::{Error as PeerError, NODE, Peers};
+pub use progress::{Latest, Told, follow as follow_progress, gather as gather_progress};
 pub use relay::{Desk, Relay, UNSETTLED, Whole, relay, relay_streamed};
 
 /// This node and the others.
@@ -53,4 +56,6 @@ pub struct Cluster {
     pub peers: Peers,
     /// For what may take its time.
     pub nodes: Arc<dyn Nodes>,
+    /// How far tasks are, as far as it is known here.
+    pub progress: Latest,
 }

@@ -51,6 +51,8 @@ impl Desk {
             (&Method::PUT, ["uploads"] | ["workers", _, "tasks", _, "artifacts", ..]) => Desk::HolderStreamed,
             (&Method::GET | &Method::HEAD, parts) if is_read(parts) => Desk::Here,
             (&Method::POST, ["schedules", "preview"]) => Desk::Here,
+            // A client that speaks as nodes do is not spoken for.
+            (_, ["nodes", ..]) => Desk::Here,
             _ => Desk::Holder,
         }
     }
@@ -197,6 +199,7 @@ mod tests {
             ("GET", "/v1/events", Desk::Here),
             ("GET", "/v1/nodes", Desk::Here),
             ("GET", "/v1/audit", Desk::Here),
+            ("POST", "/v1/nodes/used", Desk::Here),
             ("GET", "/v1/workers", Desk::Holder),
             ("POST", "/v1/workers/x/sync", Desk::Holder),
             ("PUT", "/v1/workers/x/tasks/y/artifacts/a/b", Desk::HolderStreamed),

@@ -18,7 +18,7 @@ use crate::access::{Caller, Need, Reach, Scope, hosts, needed};
 use crate::app::App;
 use crate::edge::{self, Peer};
 use crate::handle::{Readiness, Unavailable};
-use crate::nodes::{self, Desk, Forwarded, NODE, Once, Relay, WORKER, Whole};
+use crate::nodes::{self, Desk, Forwarded, IDS, NODE, Once, Relay, WORKER, Whole};
 use crate::problem::Error;
 use crate::workers;
 
@@ -154,7 +154,7 @@ fn admit(app: &App, request: &Request) -> Result<Caller, Error> {
     match needed(request.method(), path) {
         // Whoever needs no key has no rights either.
         Need::Open => Ok(Caller::default()),
-        Need::Node if !is_node(app, request) => Err(Error::NoRoute(cut(path))),
+        Need::Node if !speaks_for_itself(app, request) => Err(Error::NoRoute(cut(path))),
         Need::Node => Ok(Caller::default()),
         Need::Scope(Scope::Worker, _) if introduces_its_worker(app, request) => {
             Ok(Caller { joins_as: worker_of(request), ..Caller::default() })
@@ -174,6 +174,11 @@ fn admit(app: &App, request: &Request) -> Result<Caller, Error> {
 fn is_node(app: &App, request: &Request) -> bool {
     let proof = request.headers().get(NODE);
     app.cluster.as_ref().zip(proof).is_some_and(|(cluster, proof)| cluster.peers.knows(proof))
+}
+
+/// What a node passes on for a client has the ids of that request.
+fn speaks_for_itself(app: &App, request: &Request) -> bool {
+    is_node(app, request) && !request.headers().contains_key(IDS)
 }
 
 /// For itself: what a node passes on for a client names no worker, whatever the client said, and needs the client's key.

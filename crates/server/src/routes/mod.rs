@@ -51,6 +51,7 @@ pub fn router(app: Arc<App>) -> Router {
     router
         // Between nodes: no part of the API.
         .route("/v1/nodes/commits", get(nodes::commits))
+        .route("/v1/nodes/progress", get(nodes::progress))
         .route("/v1/nodes/sealing-key", get(nodes::sealing_key))
         .fallback(guard::no_route)
         .method_not_allowed_fallback(guard::method_not_allowed)
