@@ -206,6 +206,8 @@ impl Keys {
 
     /// As another node has changed it.
     pub fn replace(&self, ring: KeyRing) {
+        // What was used here meanwhile is stored nowhere yet.
+        ring.mark(&self.ring.load().used());
         self.ring.store(Arc::new(ring));
     }
 

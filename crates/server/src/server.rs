@@ -447,6 +447,7 @@ async fn spawn_node(app: &Arc<App>, cluster: Arc<Cluster>, scheduler: &Scheduler
     tokio::spawn(nodes::follow(app.clone(), cluster.clone()));
     tokio::spawn(nodes::gather_progress(app.clone(), cluster.clone()));
     tokio::spawn(nodes::follow_progress(app.clone(), cluster.clone()));
+    tokio::spawn(nodes::tell_used(app.clone(), cluster.clone()));
     let making = tokio::spawn(make_admin(app.clone()));
     if cluster.member.role() == Role::Holder {
         // Who starts the first node looks for its key next.

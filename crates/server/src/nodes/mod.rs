@@ -18,6 +18,7 @@
 //! | `documents` | keys, secrets, the patch: read again when another node changed them |
 //! | `follow` | the event log as the holder writes it, told to those who listen here |
 //! | `progress` | how far tasks are, told to those who listen here |
+//! | `used` | when keys were last used here, told to the holder |
 //! | `outpost` | the worker of a node that follows: it speaks the worker protocol to the holder |
 //! | `logs` | logs of ended attempts, kept where every node can read them |
 //!
@@ -38,6 +39,7 @@ mod outpost;
 mod peer;
 mod progress;
 mod relay;
+mod used;
 
 pub use documents::{Documents, Error as DocumentError};
 pub use follow::{HINT_MAX, follow};
@@ -49,6 +51,7 @@ pub use outpost::{Outpost, OutpostLink, WORKER};
 pub use peer::{Error as PeerError, NODE, Peers};
 pub use progress::{Latest, Told, follow as follow_progress, gather as gather_progress};
 pub use relay::{Desk, Relay, UNSETTLED, Whole, relay, relay_streamed};
+pub use used::tell_used;
 
 /// This node and the others.
 pub struct Cluster {

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use runyard_store::nodes::NodeRow;
 use runyard_wire::{Id, NodePage, NodeRole, NodeView, Timestamp};
 use serde::Deserialize;
 
 use super::extract::Params;
+use crate::access::Used;
 use crate::app::App;
 use crate::nodes::{HINT_MAX, Told};
 use crate::problem::Error;
@@ -68,6 +70,12 @@ pub async fn progress(State(app): State<Arc<App>>, Params(params): Params<AfterP
         () = app.stop.cancelled() => Told::default(),
     };
     Json(told)
+}
+
+/// From a node that follows: when keys were last used there. The later moment counts.
+pub async fn used(State(app): State<Arc<App>>, Json(used): Json<Used>) -> StatusCode {
+    app.keys.ring().mark(&used);
+    StatusCode::NO_CONTENT
 }
 
 /// For a node that starts: the key that secrets are sealed with, sealed with what only nodes know.
