@@ -11,6 +11,8 @@ mod site;
 
 #[path = "nodes/access.rs"]
 mod access;
+#[path = "nodes/audit.rs"]
+mod audit;
 #[path = "nodes/commands.rs"]
 mod commands;
 #[path = "nodes/events.rs"]

@@ -303,6 +303,11 @@ impl Core {
             Event::SchedulesRefilled { dues, rest } => self.schedule_dues.refill(dues, rest),
             Event::Deliveries { ticket, changes } => self.on_deliveries(ticket, changes, out),
             Event::Admit { admit, ticket } => self.on_admit(now, admit, ticket, out),
+            Event::Once { ticket, key, command } => self.on_once(now, ticket, key, *command, out),
+            Event::WasDone { ticket, key } => {
+                let known = self.replay(Some(&key));
+                answer(out, ticket, known.unwrap_or(Answer::NotDone));
+            }
             Event::Wake => self.on_wake(now, out),
             Event::Released { release, tasks, rest, bound } => {
                 self.on_released(now, release, &tasks, rest, bound, out);
@@ -328,6 +333,11 @@ impl Core {
                     item.session.iter().for_each(|member| self.need_session(&member.key, needs));
                 }
             }
+            Event::Once { key, command, .. } => {
+                needs.keys.push(key.clone());
+                self.needs(command, needs);
+            }
+            Event::WasDone { key, .. } => needs.keys.push(key.clone()),
             Event::Session { key, .. } => self.need_session(key, needs),
             Event::Schedule { id, act, .. } => self.need_schedule(*id, act, needs),
             Event::Report { report: Report::InputTaken { message }, .. } => self.need_tasks(&[*message], needs),

@@ -16,7 +16,7 @@ use crate::worker::{Demand, Vitals, WorkerAct, WorkerAnswer, WorkerRefusal, Work
 
 pub use crate::happening::{Happening, HappeningKind, Subject, TaskFacts};
 pub use crate::submission::{
-    Asked, FirstAnswer, Idempotency, IdempotencyRow, NewBatch, NewMember, NewTask, Submission, SubmitMode,
+    Asked, FirstAnswer, Idempotency, IdempotencyRow, NewBatch, NewMember, NewTask, Receipt, Submission, SubmitMode,
 };
 pub use crate::worker::WorkerSpec;
 
@@ -129,6 +129,18 @@ pub enum Event {
     },
     /// The time has come for something: `Core::next_timeout` said so. Dues whose rows were not loaded stay due.
     Wake,
+    /// A command that makes no row under an id of its own, done at most once under this key, whoever asks how often. A
+    /// repeat is answered with [`Answer::Replayed`].
+    Once {
+        ticket: Ticket,
+        key: Idempotency,
+        command: Box<Event>,
+    },
+    /// Was the command of this key done?
+    WasDone {
+        ticket: Ticket,
+        key: Idempotency,
+    },
     /// One chunk of what a release frees, read by the loop. When there is more, the store has been read up to `bound`
     /// (exclusive), by the order in which this release's rows are read.
     Released {
@@ -374,6 +386,8 @@ pub enum Answer {
     Workers(Vec<WorkerView>),
     Demand(Box<Demand>),
     Done,
+    /// The command of that key was not done so far.
+    NotDone,
 }
 
 #[derive(Clone, Debug)]

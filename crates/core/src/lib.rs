@@ -27,6 +27,7 @@ mod happening;
 mod holders;
 mod lifecycle;
 mod line;
+mod once;
 mod placement;
 mod preempt;
 mod ranking;

@@ -2,12 +2,13 @@
 
 use crate::event::Refusal;
 use crate::flow::FlowKey;
-use crate::ids::{BatchId, TaskId, Ticket};
+use crate::ids::{BatchId, ScheduleId, TaskId, Ticket};
 use crate::name::{Blob, Name};
 use crate::now::WallMs;
 use crate::schedule::Origin;
 use crate::session::{Mode, Settings};
 use crate::task::{Phase, Policy};
+use crate::worker::WorkerRow;
 
 #[derive(Clone, Debug)]
 pub struct Submission {
@@ -130,4 +131,26 @@ pub enum FirstAnswer {
         id: BatchId,
         tasks: Vec<(TaskId, Phase)>,
     },
+    /// A command that was done, of which no row would say so.
+    Command(Receipt),
+}
+
+/// What a command did, as far as nothing else that is stored would tell it again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Receipt {
+    Done,
+    Ran {
+        schedule: ScheduleId,
+        run: u64,
+    },
+    Stopped {
+        task: Option<TaskId>,
+    },
+    StoppedAll {
+        running: u32,
+        waiting: u32,
+        debouncing: u32,
+    },
+    /// As it was when it was removed.
+    WorkerRemoved(Box<WorkerRow>),
 }

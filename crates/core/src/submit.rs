@@ -58,7 +58,7 @@ impl Core {
     }
 
     /// A known key gives the first answer again, or is refused with another body.
-    fn replay(&self, idempotency: Option<&Idempotency>) -> Option<Answer> {
+    pub(crate) fn replay(&self, idempotency: Option<&Idempotency>) -> Option<Answer> {
         let key = idempotency?;
         let row = self.tick.keys.get(&(key.agent.clone(), key.key.clone()))?;
         if row.key.hash == key.hash {
@@ -451,7 +451,7 @@ impl Core {
         self.add_key(IdempotencyRow { key, answer, created_at: now.wall_ms });
     }
 
-    fn add_key(&mut self, row: IdempotencyRow) {
+    pub(crate) fn add_key(&mut self, row: IdempotencyRow) {
         if !self.has_bug(Bug::KeyOverlayIgnored) {
             self.tick.keys.insert((row.key.agent.clone(), row.key.key.clone()), row.clone());
         }

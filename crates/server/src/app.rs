@@ -128,12 +128,13 @@ impl App {
     pub async fn change_keys<T: Send + 'static>(
         self: &Arc<Self>,
         actor: &Actor,
+        handle: Handle,
         change: impl FnOnce(&mut KeyRing) -> Result<T, KeyError> + Send + 'static,
         entry: impl FnOnce(&T) -> Entry + Send + 'static,
     ) -> Result<T, Error> {
         let (app, actor) = (self.clone(), actor.clone());
         to_its_end(async move {
-            let outcome = app.keys.change(&app.handle, change).await?;
+            let outcome = app.keys.change(&handle, change).await?;
             let ring = app.keys.ring();
             app.streams.keep(|key| ring.has(key));
             app.audit.record(&actor, entry(&outcome)).await;
@@ -147,9 +148,10 @@ impl App {
         self.worker.follow_log(task).or_else(|| self.desk.follow_log(task, self.worker.places()))
     }
 
-    /// What a running task last said of itself, wherever it runs.
-    pub fn progress(&self, task: TaskId) -> Option<Progress> {
-        self.worker.progress(task).or_else(|| self.desk.progress(task))
+    /// What an attempt that runs last said of itself, wherever it runs.
+    pub fn progress(&self, task: TaskId, attempt: u32) -> Option<Progress> {
+        let told = || self.cluster.as_ref()?.progress.of(task, attempt);
+        self.worker.progress(task).or_else(|| self.desk.progress(task)).or_else(told)
     }
 
     pub fn note_progress(&self, task: TaskId, progress: Progress) {
@@ -209,6 +211,8 @@ impl Keys {
 
     /// As another node has changed it.
     pub fn replace(&self, ring: KeyRing) {
+        // What was used here meanwhile is stored nowhere yet.
+        ring.mark(&self.ring.load().used());
         self.ring.store(Arc::new(ring));
     }
 

@@ -2,23 +2,46 @@
 //!
 //! A change is written here after it is in force and before it is answered. The files are rotated: a full one becomes
 //! `audit.log.1`, and the oldest is dropped. They are read from the end, so the latest changes cost the least.
+//!
+//! Where several nodes share a database each entry is also written there, and read from there at every node: the changes are
+//! one list, whoever held the lease. A node's own file is then what is left when the database is away.
 
 mod files;
 
 use std::path::Path;
 use std::sync::Arc;
 
+use runyard_store::nodes::{AuditRow, Nodes};
+use runyard_store::store;
 use runyard_wire::{AuditActor, AuditView, Timestamp};
 use serde_json::{Map, Value};
 
 use crate::access::Actor;
 use crate::clock;
 use crate::config::{Changed, shown_url};
+use crate::nodes::Cluster;
 use files::Files;
 
 #[derive(Clone)]
 pub struct Audit {
     files: Arc<Files>,
+    shared: Option<Shared>,
+}
+
+/// The list of all nodes.
+#[derive(Clone)]
+struct Shared {
+    nodes: Arc<dyn Nodes>,
+    /// This one's name.
+    node: String,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("the files of the audit log cannot be read")]
+    Files(#[from] std::io::Error),
+    #[error(transparent)]
+    Store(#[from] store::Error),
 }
 
 /// What is told of one change.
@@ -78,8 +101,10 @@ pub fn is_secret(path: &str) -> bool {
 }
 
 impl Audit {
-    pub fn open(data_dir: &Path) -> std::io::Result<Audit> {
-        Ok(Audit { files: Arc::new(Files::open(data_dir)?) })
+    pub fn open(data_dir: &Path, cluster: Option<&Cluster>) -> std::io::Result<Audit> {
+        let shared =
+            cluster.map(|cluster| Shared { nodes: cluster.nodes.clone(), node: cluster.member.card().name.clone() });
+        Ok(Audit { files: Arc::new(Files::open(data_dir)?), shared })
     }
 
     /// A change that cannot be written down is still in force, so this does not fail: it complains.
@@ -92,27 +117,54 @@ impl Audit {
         self.write(by, entry).await;
     }
 
-    /// A change that no request asked for.
+    /// A change that no request asked for. Of several nodes it says which one made it.
     pub async fn record_own(&self, cause: &str, entry: Entry) {
-        self.write(AuditActor { name: Some(cause.to_owned()), ..AuditActor::default() }, entry).await;
+        let name = match &self.shared {
+            Some(Shared { node, .. }) => format!("{cause} at {node}"),
+            None => cause.to_owned(),
+        };
+        self.write(AuditActor { name: Some(name), ..AuditActor::default() }, entry).await;
     }
 
     async fn write(&self, by: AuditActor, entry: Entry) {
         let Entry { action, subject, before, after } = entry;
         let view =
             AuditView { n: 0, at: Timestamp(clock::wall_ms()), by, action: action.into(), subject, before, after };
-        let files = self.files.clone();
-        let written = tokio::task::spawn_blocking(move || files.append(view)).await;
-        if let Ok(Err(error)) = written {
-            tracing::error!(target: "runyard::audit", %error, action, "a change could not be written to the audit log");
+        let (files, shared) = (self.files.clone(), self.shared.clone());
+        let written = tokio::task::spawn_blocking(move || -> Result<(), Error> {
+            // Both are tried: one of them may be what is left.
+            let stored = shared.map_or(Ok(()), |shared| shared.write(&view));
+            files.append(view)?;
+            stored
+        });
+        if let Ok(Err(error)) = written.await {
+            tracing::error!(target: "runyard::audit", error = &error as &dyn std::error::Error, action,
+                "a change could not be written to the audit log");
         }
     }
 
     /// Latest first, those before number `before`. True when there are older ones.
-    pub async fn list(&self, before: Option<u64>, limit: usize) -> std::io::Result<(Vec<AuditView>, bool)> {
-        let files = self.files.clone();
-        let read = tokio::task::spawn_blocking(move || files.latest(before, limit)).await;
-        read.map_err(std::io::Error::other)?
+    pub async fn list(&self, before: Option<u64>, limit: usize) -> Result<(Vec<AuditView>, bool), Error> {
+        let (files, shared) = (self.files.clone(), self.shared.clone());
+        let read = tokio::task::spawn_blocking(move || match shared {
+            Some(shared) => shared.latest(before, limit),
+            None => Ok(files.latest(before, limit)?),
+        });
+        read.await.map_err(std::io::Error::other)?
+    }
+}
+
+impl Shared {
+    fn write(&self, entry: &AuditView) -> Result<(), Error> {
+        Ok(self.nodes.write_audit(&files::line(entry).map_err(std::io::Error::from)?)?)
+    }
+
+    fn latest(&self, before: Option<u64>, limit: usize) -> Result<(Vec<AuditView>, bool), Error> {
+        let mut rows = self.nodes.audit(before, limit + 1)?;
+        let has_more = rows.len() > limit;
+        rows.truncate(limit);
+        let read = |row: &AuditRow| Some(AuditView { n: row.n, ..serde_json::from_slice(&row.body).ok()? });
+        Ok((rows.iter().filter_map(read).collect(), has_more))
     }
 }
 

@@ -14,7 +14,7 @@ use runyard_worker::machine;
 use crate::clock;
 use crate::config::{Config, Durability};
 use crate::ground::{open_store, stored_keys};
-use crate::nodes::{Cluster, Member, MemberOptions, Peers, Role, Tenure};
+use crate::nodes::{Cluster, Latest, Member, MemberOptions, Peers, Role, Tenure};
 use crate::scheduler::{OpenStore, once};
 use crate::secrets::SealingKey;
 use crate::server::{Error, STORE_FILE, url_of};
@@ -76,7 +76,8 @@ impl Footing {
         let peers = Peers::new(nodes_secret, config.nodes.ca_file.as_deref())?;
         let reader = store.reader();
         let depot = Arc::new(nodes.depot());
-        let cluster = Arc::new(Cluster { member: member.clone(), peers, nodes, depot });
+        let progress = Latest::default();
+        let cluster = Arc::new(Cluster { member: member.clone(), peers, nodes, depot, progress });
         settle(&cluster, &reader, key, place.no_auth).await?;
         let (mut first, reopened) = (Some(store), options_again(config, id)?);
         let store = Box::new(move || -> store::Result<Box<dyn Store + Send>> {

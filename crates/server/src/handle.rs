@@ -11,7 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use runyard_core::Core;
-use runyard_core::event::{Answer, Event, Refusal};
+use runyard_core::event::{Answer, Event, FirstAnswer, Idempotency, Receipt, Refusal};
 use runyard_core::hash::DetMap;
 use runyard_core::ids::Ticket;
 use runyard_core::name::Name;
@@ -31,6 +31,8 @@ const CONTROL_MAX: usize = 100_000;
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
+    /// What is asked through it is done at most once under this key.
+    once: Option<Idempotency>,
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
@@ -114,7 +116,21 @@ impl Handle {
             posted: Arc::default(),
             reader,
         };
-        Handle { shared: Arc::new(shared) }
+        Handle { shared: Arc::new(shared), once: None }
+    }
+
+    /// For one command that is done at most once, whoever asks how often. One that turns out to be done already is answered
+    /// as one of unknown outcome: who asks again asks [`Handle::was_done`] first.
+    pub fn once(&self, key: Idempotency) -> Handle {
+        Handle { once: Some(key), ..self.clone() }
+    }
+
+    /// What the command of this key did, if it was done.
+    pub async fn was_done(&self, key: Idempotency) -> Result<Option<Receipt>, Unavailable> {
+        match self.ask(|ticket| Event::WasDone { ticket, key }).await? {
+            Answer::Replayed(FirstAnswer::Command(receipt)) => Ok(Some(receipt)),
+            _ => Ok(None),
+        }
     }
 
     /// Sends the event that `make` builds around a fresh ticket, and waits for its answer, which comes after the
@@ -129,7 +145,10 @@ impl Handle {
                 return Err(Unavailable::NotHolder);
             }
             let ticket = Ticket(inbox.next_ticket);
-            let mut event = make(ticket);
+            let mut event = match &self.once {
+                Some(key) => Event::Once { ticket, key: key.clone(), command: Box::new(make(ticket)) },
+                None => make(ticket),
+            };
             if let Some(refusal) = inbox.turn_away(&mut event) {
                 drop(inbox);
                 self.shared.wake.notify_one();
@@ -145,7 +164,10 @@ impl Handle {
             receiver
         };
         self.shared.wake.notify_one();
-        receiver.await.map_err(|_| Unavailable::Recovering)
+        match receiver.await {
+            Ok(Answer::Replayed(_)) if self.once.is_some() => Err(Unavailable::Recovering),
+            answer => answer.map_err(|_| Unavailable::Recovering),
+        }
     }
 
     /// Sends events nobody waits for: reports, heartbeats.
@@ -291,6 +313,8 @@ impl Handle {
                     | Event::Schedule { .. }
                     | Event::Worker { .. }
                     | Event::Workers { .. }
+                    | Event::Once { .. }
+                    | Event::WasDone { .. }
                     | Event::Demand { .. }
             )
         };

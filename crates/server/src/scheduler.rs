@@ -582,6 +582,8 @@ fn ticket(event: &Event) -> Option<Ticket> {
         | Event::Schedule { ticket, .. }
         | Event::Worker { ticket, .. }
         | Event::Workers { ticket, .. }
+        | Event::Once { ticket, .. }
+        | Event::WasDone { ticket, .. }
         | Event::Demand { ticket } => Some(*ticket),
         Event::Configure { ticket, .. }
         | Event::Remember { ticket, .. }

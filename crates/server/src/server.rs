@@ -262,7 +262,8 @@ impl Server {
             shared_uploads,
             data_dir: data_dir.clone(),
             listen: addr,
-            audit: Audit::open(&data_dir).map_err(|source| Error::Data { path: data_dir.clone(), source })?,
+            audit: Audit::open(&data_dir, cluster.as_deref())
+                .map_err(|source| Error::Data { path: data_dir.clone(), source })?,
             vault,
             rates: RateLimits::default(),
             streams,
@@ -451,6 +452,9 @@ fn shared_files(cluster: &Cluster, data_dir: &Path) -> Result<(Arc<Keeper>, Shar
 /// What only a node does: it follows while another is the holder, and so does its worker.
 async fn spawn_node(app: &Arc<App>, cluster: Arc<Cluster>, scheduler: &Scheduler) -> RunningOutpost {
     tokio::spawn(nodes::follow(app.clone(), cluster.clone()));
+    tokio::spawn(nodes::gather_progress(app.clone(), cluster.clone()));
+    tokio::spawn(nodes::follow_progress(app.clone(), cluster.clone()));
+    tokio::spawn(nodes::tell_used(app.clone(), cluster.clone()));
     let making = tokio::spawn(make_admin(app.clone()));
     if cluster.member.role() == Role::Holder {
         // Who starts the first node looks for its key next.

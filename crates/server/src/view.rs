@@ -212,7 +212,7 @@ fn progress(app: &App, task: &Task) -> Option<wire::Progress> {
     if !task.phase().is_held() {
         return None;
     }
-    app.progress(task.id).map(wire_progress)
+    app.progress(task.id, task.attempt).map(wire_progress)
 }
 
 pub fn wire_progress(progress: runyard_worker::Progress) -> wire::Progress {

@@ -294,6 +294,7 @@ impl Oracle {
         let is_ours = |answer: &FirstAnswer| match answer {
             FirstAnswer::Batch { id, .. } => submission.batch.as_ref().is_some_and(|batch| batch.id == *id),
             FirstAnswer::Task { id, .. } => items.iter().flatten().any(|accepted| accepted.id == *id),
+            FirstAnswer::Command(_) => false,
         };
         let row = applied.keys.iter().find(|row| row.key == *key && is_ours(&row.answer));
         if let Some(row) = row {

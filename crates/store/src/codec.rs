@@ -6,6 +6,7 @@
 
 mod delivery;
 mod happening;
+mod receipt;
 mod release;
 mod schedule;
 mod session;
@@ -243,6 +244,10 @@ pub fn encode_answer(answer: &FirstAnswer) -> Vec<u8> {
                 out.push(*phase as u8);
             }
         }
+        FirstAnswer::Command(receipt) => {
+            out.push(2);
+            receipt::put(&mut out, receipt);
+        }
     }
     out
 }
@@ -257,6 +262,7 @@ pub fn decode_answer(bytes: &[u8]) -> Option<FirstAnswer> {
             let tasks = (0..len).map(|_| Some((TaskId(cut.u128()?), cut.phase()?))).collect::<Option<_>>()?;
             FirstAnswer::Batch { id, tasks }
         }
+        2 => FirstAnswer::Command(receipt::cut(&mut cut)?),
         _ => return None,
     };
     cut.end(answer)

@@ -75,6 +75,13 @@ pub struct Lease {
     pub left_ms: u64,
 }
 
+/// One change that somebody made, as the edge wrote it down.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AuditRow {
+    pub n: u64,
+    pub body: Vec<u8>,
+}
+
 /// Shared by whoever has to do with other nodes: many callers, each call blocks for one round trip.
 pub trait Nodes: Send + Sync {
     /// What nodes of this database prove to each other that they are; made by the first one.
@@ -88,4 +95,10 @@ pub trait Nodes: Send + Sync {
 
     /// Those heard of within the last day, by name. Earlier ones are forgotten.
     fn all(&self) -> Result<NodeList>;
+
+    /// Writes down a change behind all others. The oldest go when there are too many.
+    fn write_audit(&self, entry: &[u8]) -> Result<()>;
+
+    /// The latest changes first, those before number `before`.
+    fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRow>>;
 }

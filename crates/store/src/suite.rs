@@ -109,6 +109,7 @@ rules! {
     purge_keeps_a_batch_as_long_as_a_member
     purge_keeps_a_key_as_long_as_its_task
     purge_keeps_a_young_key_without_its_task
+    purge_takes_a_receipt_when_its_time_is_over
     purge_takes_old_happenings
     purge_keeps_the_log_under_its_size
     a_session_comes_back_as_it_was_written

@@ -5,6 +5,7 @@
 mod postgres {
     mod link;
 
+    mod audit;
     mod depot;
     mod lease;
     mod lost;

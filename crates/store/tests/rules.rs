@@ -15,6 +15,7 @@ mod rules {
     mod gates;
     mod idempotency;
     mod lanes;
+    mod once;
     mod placement;
     mod placement_score;
     mod preemption;

@@ -90,6 +90,13 @@ impl Node {
         self.client().stream(path, headers)
     }
 
+    /// Until it is started again.
+    pub fn add_to_config(&self, more: &str) {
+        let path = self.data.join("test.toml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("{text}\n{more}")).unwrap();
+    }
+
     pub fn is_ready(&self) -> bool {
         self.ready_status() == Some(200)
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::beside_others;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, SOON};
 use crate::support::{Client, wait_until};
 
 /// The issue: a key that was revoked works nowhere any more after that.
@@ -62,7 +62,35 @@ fn who_has_no_key_joins_no_worker_and_cannot_pose_as_a_node_at_any_of_them() {
         assert_eq!(answer.status, 401, "at {node} with {headers:?}: {}", answer.body);
         let answer = stranger.try_send("GET", "/v1/nodes/sealing-key", headers, b"").unwrap();
         assert!([401, 404].contains(&answer.status), "at {node} with {headers:?}: {}", answer.body);
+        // Nor does a node say for it what only nodes may say.
+        let answer = stranger.try_send("POST", "/v1/nodes/used", headers, b"{}").unwrap();
+        assert!([401, 404].contains(&answer.status), "at {node} with {headers:?}: {}", answer.body);
     }
     let workers = cluster.get(0, "/v1/workers");
     assert!(workers["items"].as_array().unwrap().iter().all(|worker| worker["name"] != "stray"), "{workers:#}");
+}
+
+#[test]
+fn a_use_of_a_key_at_a_follower_is_known_at_the_holder() {
+    let _turn = beside_others();
+    let cluster = Cluster::of(2);
+    let (holder, follower) = (cluster.holder(), 1 - cluster.holder());
+    let made = cluster.expect(holder, 201, "POST", "/v1/keys", json!({"name": "reader", "scopes": ["read"]}));
+    let reader = cluster.nodes[follower].client().with_key(made["key"].as_str().unwrap());
+    let last_used = |node: usize| {
+        let keys = cluster.get(node, "/v1/keys");
+        let key = keys["items"].as_array().unwrap().iter().find(|key| key["id"] == made["id"]);
+        key.map(|key| key["lastUsedAt"].clone()).unwrap_or_default()
+    };
+    wait_until(SPREAD_MAX, "the follower takes it", || {
+        reader.try_send("GET", "/v1/tasks", &[], b"").unwrap().status == 200
+    });
+    wait_until(SOON, "the holder knows", || last_used(holder).is_string());
+    assert_eq!(last_used(follower), last_used(holder));
+    // What another one changes must not take it back.
+    cluster.expect(holder, 201, "POST", "/v1/keys", json!({"name": "another", "scopes": ["read"]}));
+    wait_until(SPREAD_MAX, "the follower has read the keys again", || {
+        cluster.get(follower, "/v1/keys")["items"].as_array().unwrap().len() == 3
+    });
+    assert!(last_used(follower).is_string());
 }

@@ -54,3 +54,74 @@ fn a_live_stream_at_a_follower_misses_nothing_through_a_change_of_holder() {
         assert_eq!(awaited.len() + 1, n_awaited, "an end that was told before, or of nobody: {event:#}");
     }
 }
+
+/// It says something each time that the test wants it to.
+struct Talker {
+    id: String,
+    says: std::path::PathBuf,
+}
+
+impl Talker {
+    /// On the worker of this node, the only one that takes anything.
+    fn start(cluster: &Cluster, node: usize) -> Talker {
+        let says = cluster.folder(&format!("says-{node}"));
+        let shell = format!(
+            "for n in 1 2 3; do while [ ! -e {says}/$n ]; do sleep 0.02; done; \
+             echo '{{\"progress\":0.'$n',\"message\":\"step '$n'\"}}' >> $RUNYARD_REPORT; done; \
+             while [ ! -e {says}/4 ]; do sleep 0.02; done",
+            says = says.display()
+        );
+        let id = cluster.submit(node, json!({"kind": "process", "payload": {"shell": shell}}));
+        cluster.until_state(node, &id, "running");
+        Talker { id, says }
+    }
+
+    fn says(&self, n: usize) {
+        std::fs::write(self.says.join(n.to_string()), "").unwrap();
+    }
+}
+
+/// Nothing new for the workers of the other nodes.
+fn only_at(cluster: &Cluster, node: usize) {
+    let mut workers = Vec::new();
+    wait_until(SOON, "every node has its worker there", || {
+        workers.clone_from(cluster.get(0, "/v1/workers")["items"].as_array().unwrap());
+        workers.len() == 3
+    });
+    let (name, is_holder) = (cluster.nodes[node].name(), cluster.holder() == node);
+    for worker in workers {
+        let is_it = if is_holder { worker["embedded"] == true } else { worker["name"] == *name };
+        let (id, act) = (worker["id"].as_str().unwrap(), if is_it { "resume" } else { "drain" });
+        cluster.expect(0, 200, "POST", &format!("/v1/workers/{id}/{act}"), json!({}));
+    }
+}
+
+#[test]
+fn progress_is_told_at_every_node_wherever_the_task_runs() {
+    let _turn = beside_others();
+    let cluster = Cluster::of(3);
+    let [one, _] = cluster.followers();
+    for runs_at in [cluster.holder(), one] {
+        only_at(&cluster, runs_at);
+        let talker = Talker::start(&cluster, runs_at);
+        let path = format!("/v1/events?types=task.progress&task={}", talker.id);
+        let mut streams: Vec<_> = cluster.nodes.iter().map(|node| node.stream(&path, &[])).collect();
+        for n in 1..=3 {
+            talker.says(n);
+            for (node, stream) in streams.iter_mut().enumerate() {
+                let (name, _, event) = stream.sse().expect("the stream goes on");
+                assert_eq!((&*name, &event["task"]), ("task.progress", &json!(talker.id)));
+                // Each once: the next is the next.
+                assert_eq!(event["data"]["message"], format!("step {n}"), "at {node}, runs at {runs_at}: {event:#}");
+            }
+        }
+        for node in 0..3 {
+            wait_until(SOON, "a task is shown with what it said", || {
+                cluster.get(node, &format!("/v1/tasks/{}", talker.id))["progress"]["message"] == "step 3"
+            });
+        }
+        talker.says(4);
+        let task = cluster.ends_as(one, "completed", &talker.id);
+        assert!(task["progress"].is_null(), "{task:#}");
+    }
+}

@@ -45,7 +45,9 @@ pub fn needed(method: &Method, path: &str) -> Need {
         "agents" | "lanes" | "stats" | "events" | "drain" if is_read => Need::Scope(Scope::Read, Reach::Own),
         "workers" => worker_need(method, rest),
         "nodes" if rest == "nodes" && is_read => Need::Scope(Scope::Read, Reach::All),
-        "nodes" if matches!(rest, "nodes/commits" | "nodes/sealing-key") => Need::Node,
+        "nodes" if matches!(rest, "nodes/commits" | "nodes/progress" | "nodes/used" | "nodes/sealing-key") => {
+            Need::Node
+        }
         "webhooks" if is_read && !rest.starts_with("webhooks/secret") => Need::Scope(Scope::Read, Reach::All),
         "config" if is_read => Need::Scope(Scope::Read, Reach::All),
         _ => Need::Scope(Scope::Admin, Reach::All),

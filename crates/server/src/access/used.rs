@@ -46,7 +46,11 @@ impl KeyRing {
 
     /// After a start; a document that cannot be read is worth no more than a missing one.
     pub fn recall(&self, stored: Option<&[u8]>) {
-        let used: Used = stored.and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default();
+        self.mark(&stored.and_then(|bytes| serde_json::from_slice(bytes).ok()).unwrap_or_default());
+    }
+
+    /// As somebody else knows it; the later moment counts.
+    pub fn mark(&self, used: &Used) {
         for key in self.keys() {
             used.get(&key.id).into_iter().for_each(|at_ms| key.last_used.mark(*at_ms));
         }

@@ -13,7 +13,7 @@ const AUDIT_FILE: &str = "audit.log";
 const FILE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// The one that is written to, and those before it.
 const FILES_MAX: usize = 4;
-/// What one change may say; a longer one loses what was before and after.
+/// What one change may say.
 const LINE_BYTES_MAX: usize = 64 * 1024;
 
 pub struct Files {
@@ -52,10 +52,7 @@ impl Files {
     pub fn append(&self, mut entry: AuditView) -> io::Result<()> {
         let mut current = self.lock();
         entry.n = current.next_n;
-        let mut line = serde_json::to_vec(&entry)?;
-        if line.len() > LINE_BYTES_MAX {
-            line = serde_json::to_vec(&AuditView { before: None, after: Some("(too long)".into()), ..entry })?;
-        }
+        let mut line = line(&entry)?;
         line.push(b'\n');
         if current.bytes + line.len() as u64 > self.file_bytes_max && current.bytes > 0 {
             self.rotate()?;
@@ -111,6 +108,15 @@ impl Files {
     fn lock(&self) -> std::sync::MutexGuard<'_, Current> {
         self.current.lock().expect("no thread panics while it writes")
     }
+}
+
+/// As it is kept; one that says too much loses what was before and after.
+pub fn line(entry: &AuditView) -> serde_json::Result<Vec<u8>> {
+    let line = serde_json::to_vec(entry)?;
+    if line.len() <= LINE_BYTES_MAX {
+        return Ok(line);
+    }
+    serde_json::to_vec(&AuditView { before: None, after: Some("(too long)".into()), ..entry.clone() })
 }
 
 fn append_to(path: &Path) -> io::Result<File> {

@@ -57,6 +57,15 @@ impl Forwarded {
         }
     }
 
+    /// When it was asked, by the clock of who was asked. What was in time then is not late because a change of holder took
+    /// its time.
+    pub fn asked_at_ms(&self) -> u64 {
+        match self.asked {
+            Asked::Once => clock::wall_ms(),
+            Asked::Again => clock::made_at_ms(self.ids),
+        }
+    }
+
     pub fn ids(&self) -> Ids {
         Ids { first: self.ids, n_given: AtomicU32::new(0) }
     }

@@ -343,7 +343,7 @@ impl Tenure {
 mod tests {
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    use runyard_store::nodes::{Lease, NodeList};
+    use runyard_store::nodes::{AuditRow, Lease, NodeList};
     use runyard_store::store::{Error, Result};
 
     use super::*;
@@ -384,6 +384,14 @@ mod tests {
 
         fn all(&self) -> Result<NodeList> {
             Ok(NodeList { epoch: 1, nodes: Vec::new() })
+        }
+
+        fn write_audit(&self, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+
+        fn audit(&self, _: Option<u64>, _: usize) -> Result<Vec<AuditRow>> {
+            Ok(Vec::new())
         }
     }
 

@@ -14,8 +14,11 @@
 //! | `relay` | a request that the holder has to answer, through every change of holder |
 //! | `peer` | how nodes call each other, and prove that they are nodes |
 //! | `forwarded` | what the node that was asked says of a request: for whom, under which ids, whether again |
+//! | `once` | commands that leave nothing behind that a second try would find |
 //! | `documents` | keys, secrets, the patch: read again when another node changed them |
 //! | `follow` | the event log as the holder writes it, told to those who listen here |
+//! | `progress` | how far tasks are, told to those who listen here |
+//! | `used` | when keys were last used here, told to the holder |
 //! | `outpost` | the worker of a node that follows: it speaks the worker protocol to the holder |
 //! | `keeper` | logs and artifacts of ended attempts, kept where every node can read them |
 //! | `uploads` | files that were handed in, wherever that was |
@@ -33,20 +36,26 @@ mod follow;
 mod forwarded;
 mod keeper;
 mod member;
+mod once;
 mod outpost;
 mod peer;
+mod progress;
 mod relay;
 mod uploads;
+mod used;
 
 pub use documents::{Documents, Error as DocumentError};
 pub use follow::{HINT_MAX, follow};
-pub use forwarded::Forwarded;
+pub use forwarded::{Forwarded, IDS};
 pub use keeper::{KeepError, Keeper, keep_artifact};
 pub use member::{Member, MemberOptions, Role, Tenure};
+pub use once::Once;
 pub use outpost::{Outpost, OutpostLink, WORKER};
 pub use peer::{Error as PeerError, NODE, Peers};
+pub use progress::{Latest, Told, follow as follow_progress, gather as gather_progress};
 pub use relay::{Desk, Relay, UNSETTLED, Whole, relay, relay_streamed};
 pub use uploads::{Error as UploadError, SharedUploads};
+pub use used::tell_used;
 
 /// This node and the others.
 pub struct Cluster {
@@ -55,4 +64,6 @@ pub struct Cluster {
     /// For what may take its time.
     pub nodes: Arc<dyn Nodes>,
     pub depot: Arc<PgDepot>,
+    /// How far tasks are, as far as it is known here.
+    pub progress: Latest,
 }

@@ -81,6 +81,11 @@ impl Peers {
         self.http.get(joined(url, path)).header(NODE, self.secret.clone())
     }
 
+    /// Something to tell of this node's own.
+    pub fn post(&self, url: &str, path: &str) -> reqwest::RequestBuilder {
+        self.http.post(joined(url, path)).header(NODE, self.secret.clone())
+    }
+
     /// Whether this is what a node of this database would say.
     pub fn knows(&self, presented: &HeaderValue) -> bool {
         bool::from(self.secret.as_bytes().ct_eq(presented.as_bytes()))

@@ -53,6 +53,8 @@ impl Desk {
             (&Method::PUT, ["uploads"]) => Desk::Here,
             (&Method::GET | &Method::HEAD, parts) if is_read(parts) => Desk::Here,
             (&Method::POST, ["schedules", "preview"]) => Desk::Here,
+            // A client that speaks as nodes do is not spoken for.
+            (_, ["nodes", ..]) => Desk::Here,
             _ => Desk::Holder,
         }
     }
@@ -75,6 +77,7 @@ fn is_read(parts: &[&str]) -> bool {
             | ["events"]
             | ["config", ..]
             | ["keys"]
+            | ["audit"]
             | ["nodes", ..]
             | ["webhooks", "deliveries", ..]
     )
@@ -197,6 +200,8 @@ mod tests {
             ("DELETE", "/v1/tasks/x", Desk::Holder),
             ("GET", "/v1/events", Desk::Here),
             ("GET", "/v1/nodes", Desk::Here),
+            ("GET", "/v1/audit", Desk::Here),
+            ("POST", "/v1/nodes/used", Desk::Here),
             ("GET", "/v1/workers", Desk::Holder),
             ("POST", "/v1/workers/x/sync", Desk::Holder),
             ("PUT", "/v1/workers/x/tasks/y/artifacts/a/b", Desk::HolderStreamed),

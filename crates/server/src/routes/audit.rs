@@ -10,6 +10,7 @@ use utoipa::IntoParams;
 
 use super::extract::{Params, cursor, page_limit};
 use crate::app::App;
+use crate::audit;
 use crate::problem::Error;
 
 #[derive(Deserialize, IntoParams, Default)]
@@ -32,9 +33,12 @@ pub async fn audit(
     let limit = page_limit(params.limit)?;
     let before = cursor(params.cursor.as_deref())?;
     let read = app.audit.list(before, limit).await;
-    let (items, more) = read.map_err(|error| {
-        tracing::error!(target: "runyard::audit", %error, "the audit log cannot be read");
-        Error::Internal("the audit log cannot be read; the server's log says why".into())
+    let (items, more) = read.map_err(|error| match error {
+        audit::Error::Store(error) => Error::Store(error),
+        audit::Error::Files(error) => {
+            tracing::error!(target: "runyard::audit", %error, "the audit log cannot be read");
+            Error::Internal("the audit log cannot be read; the server's log says why".into())
+        }
     })?;
     let last = items.last().map(|entry| entry.n.to_string());
     Ok(Json(ListPage { items, next_cursor: last.filter(|_| more) }))

@@ -22,7 +22,6 @@ use super::parents::may_wait_for;
 use super::tasks::{key_header, replayed, unexpected};
 use crate::access::Caller;
 use crate::app::App;
-use crate::clock;
 use crate::edge::traceparent;
 use crate::intake::{self, Intake, Prepared, PreparedBatch, StoredBatch};
 use crate::nodes::Forwarded;
@@ -44,7 +43,7 @@ pub async fn create(
 ) -> Result<Response, Error> {
     let key = intake::key_of(key_header(&headers)?, body.value.idempotency_key.as_deref())?;
     let config = app.config.current();
-    let now_ms = clock::wall_ms();
+    let now_ms = forwarded.asked_at_ms();
     let uploads = &KnownUploads::of(&app);
     let (vault, traceparent) = (Some(&*app.vault), traceparent(&headers));
     let intake = Intake { config: &config.config, caller: &caller, uploads, now_ms, vault, traceparent };

@@ -18,7 +18,7 @@ use crate::access::{Caller, Need, Reach, Scope, hosts, needed};
 use crate::app::App;
 use crate::edge::{self, Peer};
 use crate::handle::{Readiness, Unavailable};
-use crate::nodes::{self, Desk, Forwarded, NODE, Relay, WORKER, Whole};
+use crate::nodes::{self, Desk, Forwarded, IDS, NODE, Once, Relay, WORKER, Whole};
 use crate::problem::Error;
 use crate::workers;
 
@@ -90,12 +90,29 @@ async fn answer_node(app: &Arc<App>, mut request: Request, next: Next) -> Respon
 }
 
 async fn serve(app: &Arc<App>, mut request: Request, next: Next) -> Response {
-    match admit(app, &request) {
+    let admitted = match Once::of(app, request.extensions().get::<Forwarded>().copied()).await {
+        Ok(once) => {
+            let caller = admit(app, &request).or_else(|error| admitted_before(&once, request.method(), error));
+            request.extensions_mut().insert(once);
+            caller
+        }
+        Err(error) => Err(error.into()),
+    };
+    match admitted {
         Ok(caller) => {
             request.extensions_mut().insert(caller);
             next.run(request).await
         }
         Err(error) => error.into_response(),
+    }
+}
+
+/// Whoever has revoked the very key it asked with is told so, also at the second try. That it was done says that the first
+/// was admitted.
+fn admitted_before(once: &Once, method: &Method, error: Error) -> Result<Caller, Error> {
+    match error {
+        Error::UnknownKey if once.first.is_some() && method == Method::DELETE => Ok(Caller::default()),
+        error => Err(error),
     }
 }
 
@@ -137,7 +154,7 @@ fn admit(app: &App, request: &Request) -> Result<Caller, Error> {
     match needed(request.method(), path) {
         // Whoever needs no key has no rights either.
         Need::Open => Ok(Caller::default()),
-        Need::Node if !is_node(app, request) => Err(Error::NoRoute(cut(path))),
+        Need::Node if !speaks_for_itself(app, request) => Err(Error::NoRoute(cut(path))),
         Need::Node => Ok(Caller::default()),
         Need::Scope(Scope::Worker, _) if introduces_its_worker(app, request) => {
             Ok(Caller { joins_as: worker_of(request), ..Caller::default() })
@@ -157,6 +174,11 @@ fn admit(app: &App, request: &Request) -> Result<Caller, Error> {
 fn is_node(app: &App, request: &Request) -> bool {
     let proof = request.headers().get(NODE);
     app.cluster.as_ref().zip(proof).is_some_and(|(cluster, proof)| cluster.peers.knows(proof))
+}
+
+/// What a node passes on for a client has the ids of that request.
+fn speaks_for_itself(app: &App, request: &Request) -> bool {
+    is_node(app, request) && !request.headers().contains_key(IDS)
 }
 
 /// For itself: what a node passes on for a client names no worker, whatever the client said, and needs the client's key.

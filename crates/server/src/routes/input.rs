@@ -9,6 +9,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use axum::{Extension, Json};
+use runyard_core::event::Asked;
 use runyard_core::ids::TaskId;
 use runyard_core::name::Blob;
 use runyard_core::session::{Message, Mode};
@@ -21,7 +22,6 @@ use super::extract::{Body, TaskPath};
 use super::tasks::{Submitted, copy_of, key_header, own_doc, submit, whole_payload};
 use crate::access::Caller;
 use crate::app::App;
-use crate::clock;
 use crate::edge::traceparent;
 use crate::intake::{self, Intake, Prepared, Resolved};
 use crate::nodes::Forwarded;
@@ -46,12 +46,11 @@ pub async fn input(
 ) -> Result<Response, Error> {
     let key = intake::key_of(key_header(&headers)?, None)?;
     let doc = own_doc(&app, &caller, id).await?;
-    if doc.task.phase().is_terminal() {
+    if doc.task.phase().is_terminal() && !was_taken(&app, &forwarded).await? {
         return Err(Error::Terminal(doc.task.phase()));
     }
     let key = key.map(|key| intake::idempotency(&doc.agent, &key, &hashed(id, &body.bytes)));
-    let prepared =
-        follow_up(&app, &caller, &doc, &body.value.text, TaskId(forwarded.ids), traceparent(&headers)).await?;
+    let prepared = follow_up(&app, &caller, &doc, &body.value.text, &forwarded, traceparent(&headers)).await?;
     Ok(accepted(submit(&app, prepared, key, forwarded.asked).await?))
 }
 
@@ -69,6 +68,12 @@ pub async fn messages(
     Ok(Json(ListPage { items, next_cursor: None }))
 }
 
+/// The target was there when this was first asked, and nobody heard the answer.
+async fn was_taken(app: &App, forwarded: &Forwarded) -> Result<bool, Error> {
+    let id = TaskId(forwarded.ids);
+    Ok(forwarded.asked == Asked::Again && app.read(move |reader| reader.task(id)).await?.is_some())
+}
+
 /// What the target was asked for, asked for again with this text. In its session it is the next in line; without one it
 /// waits for the target's end, however that comes.
 async fn follow_up(
@@ -76,10 +81,10 @@ async fn follow_up(
     caller: &Caller,
     doc: &TaskDoc,
     text: &str,
-    new: TaskId,
+    forwarded: &Forwarded,
     traceparent: Option<&str>,
 ) -> Result<Prepared, Error> {
-    let (target, now_ms) = (doc.task.id, clock::wall_ms());
+    let (target, now_ms) = (doc.task.id, forwarded.asked_at_ms());
     let stored = view::stored_spec(doc)?;
     let payload = whole_payload(app, doc, stored.payload.clone()).await?;
     let payload = runyard_exec::follow_up_payload(&doc.kind, payload.as_ref().map(|json| &*json.0), text);
@@ -93,7 +98,7 @@ async fn follow_up(
     let config = app.config.current();
     let uploads = &KnownUploads::of(app);
     let intake = Intake { config: &config.config, caller, uploads, now_ms, vault: Some(&*app.vault), traceparent };
-    let resolved = Resolved { id: new, depends_on, retry_of: None };
+    let resolved = Resolved { id: TaskId(forwarded.ids), depends_on, retry_of: None };
     let mut prepared = intake::prepare(&intake, request, resolved)?;
     if let Some(member) = &mut prepared.new.session {
         // It is meant for this one task: whatever the session does with other messages, this one must not stop it.

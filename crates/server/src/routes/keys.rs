@@ -15,7 +15,7 @@ use crate::app::App;
 use crate::audit::Entry;
 use crate::clock;
 use crate::config::{NAME_RULE, name_is_valid};
-use crate::nodes::Forwarded;
+use crate::nodes::{Forwarded, Once};
 use crate::problem::{Error, Invalid};
 
 const AGENTS_MAX: usize = 100;
@@ -39,7 +39,7 @@ pub async fn create(
 ) -> Result<(StatusCode, Json<KeyCreated>), Error> {
     let new = new_key(Id(forwarded.ids), body.value)?;
     let entry = |(key, _): &(Key, String)| Entry::new("key.created").of(&key.id).after(told(key));
-    let (key, text) = app.change_keys(&caller.actor, |ring| ring.add(new), entry).await?;
+    let (key, text) = app.change_keys(&caller.actor, app.handle.clone(), |ring| ring.add(new), entry).await?;
     tracing::info!(target: "runyard::access", key = %key.id, name = %key.name, "key created");
     Ok((StatusCode::CREATED, Json(KeyCreated { key: text, view: key_view(&key) })))
 }
@@ -50,10 +50,16 @@ pub async fn create(
 pub async fn revoke(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(once): Extension<Once>,
     KeyPath(id): KeyPath,
 ) -> Result<StatusCode, Error> {
+    if once.first.is_some() {
+        app.audit.record(&caller.actor, Entry::new("key.revoked").of(id.to_string())).await;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     let entry = |key: &Key| Entry::new("key.revoked").of(&key.id).before(told(key));
-    let key = app.change_keys(&caller.actor, move |ring| ring.remove(&id.to_string()), entry).await?;
+    let handle = once.handle(&app);
+    let key = app.change_keys(&caller.actor, handle, move |ring| ring.remove(&id.to_string()), entry).await?;
     tracing::info!(target: "runyard::access", key = %key.id, name = %key.name, "key revoked");
     Ok(StatusCode::NO_CONTENT)
 }

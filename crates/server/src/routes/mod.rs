@@ -39,7 +39,7 @@ pub use openapi::openapi_json;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -51,6 +51,8 @@ pub fn router(app: Arc<App>) -> Router {
     router
         // Between nodes: no part of the API.
         .route("/v1/nodes/commits", get(nodes::commits))
+        .route("/v1/nodes/progress", get(nodes::progress))
+        .route("/v1/nodes/used", post(nodes::used))
         .route("/v1/nodes/sealing-key", get(nodes::sealing_key))
         .fallback(guard::no_route)
         .method_not_allowed_fallback(guard::method_not_allowed)

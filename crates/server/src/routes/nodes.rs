@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use runyard_store::nodes::NodeRow;
 use runyard_wire::{Id, NodePage, NodeRole, NodeView, Timestamp};
 use serde::Deserialize;
 
 use super::extract::Params;
+use crate::access::Used;
 use crate::app::App;
-use crate::nodes::HINT_MAX;
+use crate::nodes::{HINT_MAX, Told};
 use crate::problem::Error;
 
 /// The nodes, by name. A server with a store of its own has none.
@@ -36,12 +38,12 @@ pub async fn list(State(app): State<Arc<App>>) -> Result<Json<NodePage>, Error> 
 
 #[derive(Deserialize, Default)]
 #[serde(default, deny_unknown_fields)]
-pub struct CommitsParams {
+pub struct AfterParams {
     after: u64,
 }
 
 /// For a node that follows: the number of the last commit, as soon as there is one behind `after`.
-pub async fn commits(State(app): State<Arc<App>>, Params(params): Params<CommitsParams>) -> String {
+pub async fn commits(State(app): State<Arc<App>>, Params(params): Params<AfterParams>) -> String {
     let feed = app.handle.feed();
     let mut commits = feed.commits();
     let news = async {
@@ -58,6 +60,22 @@ pub async fn commits(State(app): State<Arc<App>>, Params(params): Params<Commits
         () = app.stop.cancelled() => params.after,
     };
     seq.to_string()
+}
+
+/// For a node that follows: how far tasks are, as soon as one of them has said something behind `after`.
+pub async fn progress(State(app): State<Arc<App>>, Params(params): Params<AfterParams>) -> Json<Told> {
+    let Some(cluster) = app.cluster.clone() else { return Json(Told::default()) };
+    let told = tokio::select! {
+        told = cluster.progress.behind(params.after) => told,
+        () = app.stop.cancelled() => Told::default(),
+    };
+    Json(told)
+}
+
+/// From a node that follows: when keys were last used there. The later moment counts.
+pub async fn used(State(app): State<Arc<App>>, Json(used): Json<Used>) -> StatusCode {
+    app.keys.ring().mark(&used);
+    StatusCode::NO_CONTENT
 }
 
 /// For a node that starts: the key that secrets are sealed with, sealed with what only nodes know.

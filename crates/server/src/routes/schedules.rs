@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use runyard_core::event::{Answer, Event, Refusal};
+use runyard_core::event::{Answer, Event, Receipt, Refusal};
 use runyard_core::ids::ScheduleId;
 use runyard_core::name::Name;
 use runyard_core::schedule::{
@@ -31,8 +31,9 @@ use crate::access::{Caller, Scope};
 use crate::app::App;
 use crate::audit::Entry;
 use crate::clock;
+use crate::handle::Handle;
 use crate::intake::{self, Intake, runs_a_program};
-use crate::nodes::Forwarded;
+use crate::nodes::{Forwarded, Once};
 use crate::problem::{Error, Invalid};
 use crate::uploads::KnownUploads;
 use crate::view;
@@ -53,8 +54,8 @@ pub async fn create(
 ) -> Result<Response, Error> {
     let id = ScheduleId(forwarded.ids);
     let standing = standing(body.value.enabled.unwrap_or(true));
-    let new = prepared(&app, &caller, id, body.value, standing)?;
-    let view = put(&app, &caller, id, new, "schedule.created").await?;
+    let new = prepared(&app, &caller, id, body.value, standing, forwarded.asked_at_ms())?;
+    let view = put(&app, &app.handle, &caller, id, new, "schedule.created").await?;
     let location = format!("/v1/schedules/{}", view.id);
     let mut response = (StatusCode::CREATED, Json(view)).into_response();
     if let Ok(location) = HeaderValue::from_str(&location) {
@@ -122,9 +123,17 @@ pub async fn show(
 pub async fn change(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(once): Extension<Once>,
     SchedulePath(text): SchedulePath,
     body: Body<SchedulePatch>,
 ) -> Result<Json<ScheduleView>, Error> {
+    if once.first.is_some() {
+        // It may have another name since.
+        let renamed = body.value.0.get("name").and_then(|name| serde_json::from_str::<String>(name.0.get()).ok());
+        let name = renamed.filter(|_| text.parse::<Id>().is_err()).unwrap_or(text);
+        app.audit.record(&caller.actor, Entry::new("schedule.changed").of(&*name)).await;
+        return show(State(app), Extension(caller), SchedulePath(name)).await;
+    }
     let Found { row, asked, .. } = own(&app, &caller, &text).await?;
     let is_renewed = intake::touches_times(&body.value);
     let request = intake::patched(&asked, body.value)?;
@@ -134,8 +143,8 @@ pub async fn change(
         (None, Standing::Done { .. }) if is_renewed => Standing::Enabled,
         (_, before) => before.clone(),
     };
-    let new = prepared(&app, &caller, row.id, request, standing)?;
-    put(&app, &caller, row.id, new, "schedule.changed").await.map(Json)
+    let new = prepared(&app, &caller, row.id, request, standing, clock::wall_ms())?;
+    put(&app, &once.handle(&app), &caller, row.id, new, "schedule.changed").await.map(Json)
 }
 
 /// Delete a schedule. What it has started goes on, and its runs stay readable by its id.
@@ -144,11 +153,16 @@ pub async fn change(
 pub async fn remove(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(once): Extension<Once>,
     SchedulePath(text): SchedulePath,
 ) -> Result<StatusCode, Error> {
+    if once.first.is_some() {
+        app.audit.record(&caller.actor, Entry::new("schedule.deleted").of(text)).await;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     let found = own(&app, &caller, &text).await?;
     let entry = Entry::new("schedule.deleted").of(&*found.row.name).before(told(&found.asked));
-    match act(&app, &caller, &found.row, ScheduleAct::Delete, entry).await? {
+    match act(&app, &once.handle(&app), &caller, &found.row, ScheduleAct::Delete, entry).await? {
         ScheduleAnswer::Deleted => Ok(StatusCode::NO_CONTENT),
         _ => Err(unexpected()),
     }
@@ -191,12 +205,18 @@ pub async fn resume(
 pub async fn run(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(once): Extension<Once>,
     SchedulePath(text): SchedulePath,
 ) -> Result<Json<RunView>, Error> {
+    if let Some(Receipt::Ran { schedule, run }) = once.first {
+        app.audit.record(&caller.actor, Entry::new("schedule.run").of(&*text)).await;
+        let runs = app.read(move |reader| reader.runs(schedule, Some(run + 1), 1)).await?;
+        return runs.first().map(|run| Json(view::run_view(run))).ok_or_else(|| not_found(&text));
+    }
     let found = own(&app, &caller, &text).await?;
     may_start(&caller, &found)?;
     let entry = Entry::new("schedule.run").of(&*found.row.name);
-    match act(&app, &caller, &found.row, ScheduleAct::Run, entry).await? {
+    match act(&app, &once.handle(&app), &caller, &found.row, ScheduleAct::Run, entry).await? {
         ScheduleAnswer::Ran(run) => Ok(Json(view::run_view(&run))),
         _ => Err(unexpected()),
     }
@@ -266,10 +286,11 @@ fn prepared(
     id: ScheduleId,
     request: ScheduleRequest,
     standing: Standing,
+    now_ms: u64,
 ) -> Result<NewSchedule, Error> {
     let config = app.config.current();
     let uploads = &KnownUploads::of(app);
-    let (now_ms, vault) = (clock::wall_ms(), Some(&*app.vault));
+    let vault = Some(&*app.vault);
     let intake = Intake { config: &config.config, caller, uploads, now_ms, vault, traceparent: None };
     intake::prepare_schedule(&intake, id, request, standing)
 }
@@ -277,6 +298,7 @@ fn prepared(
 /// Stores it as new, or in the place of the earlier one.
 async fn put(
     app: &App,
+    handle: &Handle,
     caller: &Caller,
     id: ScheduleId,
     new: NewSchedule,
@@ -286,7 +308,7 @@ async fn put(
     let asked = read_spec(&spec)?;
     let new = Box::new(new);
     let act = if action == "schedule.created" { ScheduleAct::Create(new) } else { ScheduleAct::Edit(new) };
-    match ask(app, id, act).await {
+    match ask(handle, id, act).await {
         Ok(ScheduleAnswer::Row(row)) => {
             app.audit.record(&caller.actor, Entry::new(action).of(&*name).after(told(&asked))).await;
             let last = app.read(move |reader| reader.runs(id, None, 1)).await?;
@@ -306,12 +328,13 @@ async fn put(
 
 async fn act(
     app: &App,
+    handle: &Handle,
     caller: &Caller,
     row: &Schedule,
     act: ScheduleAct,
     entry: Entry,
 ) -> Result<ScheduleAnswer, Error> {
-    let answer = ask(app, row.id, act).await.map_err(|error| error.into_error(&row.name))?;
+    let answer = ask(handle, row.id, act).await.map_err(|error| error.into_error(&row.name))?;
     app.audit.record(&caller.actor, entry).await;
     Ok(answer)
 }
@@ -341,8 +364,8 @@ impl ScheduleError {
     }
 }
 
-async fn ask(app: &App, id: ScheduleId, act: ScheduleAct) -> Result<ScheduleAnswer, ScheduleError> {
-    match app.handle.ask(|ticket| Event::Schedule { ticket, id, act }).await {
+async fn ask(handle: &Handle, id: ScheduleId, act: ScheduleAct) -> Result<ScheduleAnswer, ScheduleError> {
+    match handle.ask(|ticket| Event::Schedule { ticket, id, act }).await {
         Ok(Answer::Schedule(answer)) => answer.map_err(ScheduleError::Refused),
         Ok(_) => Err(ScheduleError::Other(unexpected())),
         Err(error) => Err(ScheduleError::Other(error.into())),
@@ -367,7 +390,7 @@ async fn stand(
     entry: Entry,
 ) -> Result<Json<ScheduleView>, Error> {
     let entry = entry.of(&*found.row.name);
-    match act(app, caller, &found.row, change, entry).await? {
+    match act(app, &app.handle, caller, &found.row, change, entry).await? {
         ScheduleAnswer::Row(row) => Ok(Json(shown(app, &row, found.asked, found.last.as_ref()))),
         _ => Err(unexpected()),
     }

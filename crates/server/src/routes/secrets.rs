@@ -13,6 +13,7 @@ use crate::access::Caller;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::config::{NAME_RULE, name_is_valid};
+use crate::nodes::Once;
 use crate::problem::{Error, Invalid};
 use crate::secrets::{self, Known, Source};
 
@@ -56,10 +57,15 @@ pub async fn put(
 pub async fn remove(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(once): Extension<Once>,
     NamePath(name): NamePath,
 ) -> Result<StatusCode, Error> {
+    if once.first.is_some() {
+        app.audit.record(&caller.actor, Entry::new("secret.removed").of(&*name)).await;
+        return Ok(StatusCode::NO_CONTENT);
+    }
     let change = tokio::spawn(async move {
-        app.vault.remove(&app.handle, &name).await?;
+        app.vault.remove(&once.handle(&app), &name).await?;
         app.audit.record(&caller.actor, Entry::new("secret.removed").of(&*name)).await;
         Ok::<_, secrets::Error>(())
     });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::{Extension, Json};
-use runyard_core::event::{Answer, Event, SessionAct, SessionAnswer};
+use runyard_core::event::{Answer, Event, Receipt, SessionAct, SessionAnswer};
 use runyard_core::name::Name;
 use runyard_core::session::{Context, Session, SessionId};
 use runyard_store::store::SessionFilter;
@@ -21,7 +21,9 @@ use crate::access::Caller;
 use crate::app::{App, to_its_end};
 use crate::audit::Entry;
 use crate::config::to_core_sessions;
+use crate::handle::Handle;
 use crate::intake;
+use crate::nodes::Once;
 use crate::problem::{Error, Invalid};
 use crate::view;
 
@@ -71,10 +73,7 @@ pub async fn show(
     SessionPath(key): SessionPath,
 ) -> Result<Json<SessionView>, Error> {
     may_use(&caller, &key)?;
-    let wanted = key.clone();
-    let session = app.read(move |reader| reader.session(&wanted)).await?;
-    let session = session.ok_or_else(|| Error::NotFound { what: "session", id: key.to_string() })?;
-    Ok(Json(shown(&app, &session)))
+    Ok(Json(shown(&app, &found(&app, key).await?)))
 }
 
 /// Replace a session's own settings as a whole: what is left out comes from the configuration again. A key that is new
@@ -97,7 +96,7 @@ pub async fn put(
         None => entry,
     };
     to_its_end(async move {
-        let answer = ask(&app, &caller, key, SessionAct::Set(settings)).await?;
+        let answer = ask(&app.handle, key, SessionAct::Set(settings)).await?;
         app.audit.record(&caller.actor, entry).await;
         row(&app, answer)
     })
@@ -117,7 +116,8 @@ pub async fn put_context(
     if context.window == 0 {
         return Err(Invalid::new("contextWindow", "must be at least 1").into());
     }
-    row(&app, ask(&app, &caller, key, SessionAct::Context(context)).await?)
+    may_use(&caller, &key)?;
+    row(&app, ask(&app.handle, key, SessionAct::Context(context)).await?)
 }
 
 /// Stop the session's oldest running task. What waits goes on.
@@ -126,9 +126,14 @@ pub async fn put_context(
 pub async fn stop(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(once): Extension<Once>,
     SessionPath(key): SessionPath,
 ) -> Result<Json<SessionStopAnswer>, Error> {
-    match ask(&app, &caller, key, SessionAct::Stop).await? {
+    may_use(&caller, &key)?;
+    if let Some(Receipt::Stopped { task }) = once.first {
+        return Ok(Json(SessionStopAnswer { stopped: task.map(|id| Id(id.0)) }));
+    }
+    match ask(&once.handle(&app), key, SessionAct::Stop).await? {
         SessionAnswer::Stopped { task } => Ok(Json(SessionStopAnswer { stopped: task.map(|id| Id(id.0)) })),
         _ => Err(unexpected()),
     }
@@ -140,9 +145,10 @@ pub async fn stop(
 pub async fn stop_all(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(once): Extension<Once>,
     SessionPath(key): SessionPath,
 ) -> Result<Json<SessionStopAllAnswer>, Error> {
-    stopped_all(&app, ask(&app, &caller, key, SessionAct::StopAll).await?)
+    stopped_all(&app, &caller, once, key, SessionAct::StopAll).await
 }
 
 /// As stopall, and the session begins anew: its context is forgotten, and late reports of old tasks do not touch it. Its
@@ -152,14 +158,14 @@ pub async fn stop_all(
 pub async fn reset(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(once): Extension<Once>,
     SessionPath(key): SessionPath,
 ) -> Result<Json<SessionStopAllAnswer>, Error> {
-    stopped_all(&app, ask(&app, &caller, key, SessionAct::Reset).await?)
+    stopped_all(&app, &caller, once, key, SessionAct::Reset).await
 }
 
-async fn ask(app: &App, caller: &Caller, key: Name, act: SessionAct) -> Result<SessionAnswer, Error> {
-    may_use(caller, &key)?;
-    match app.handle.ask(|ticket| Event::Session { ticket, key, act }).await? {
+async fn ask(handle: &Handle, key: Name, act: SessionAct) -> Result<SessionAnswer, Error> {
+    match handle.ask(|ticket| Event::Session { ticket, key, act }).await? {
         Answer::Session(answer) => Ok(answer),
         _ => Err(unexpected()),
     }
@@ -181,9 +187,30 @@ fn row(app: &App, answer: SessionAnswer) -> Result<Json<SessionView>, Error> {
     }
 }
 
-fn stopped_all(app: &App, answer: SessionAnswer) -> Result<Json<SessionStopAllAnswer>, Error> {
-    let SessionAnswer::StoppedAll { running, waiting, debouncing, session } = answer else { return Err(unexpected()) };
-    Ok(Json(SessionStopAllAnswer { running, waiting, debouncing, session: shown(app, &session) }))
+async fn stopped_all(
+    app: &App,
+    caller: &Caller,
+    once: Once,
+    key: Name,
+    act: SessionAct,
+) -> Result<Json<SessionStopAllAnswer>, Error> {
+    may_use(caller, &key)?;
+    if let Some(Receipt::StoppedAll { running, waiting, debouncing }) = once.first {
+        let session = shown(app, &found(app, key).await?);
+        return Ok(Json(SessionStopAllAnswer { running, waiting, debouncing, session }));
+    }
+    match ask(&once.handle(app), key, act).await? {
+        SessionAnswer::StoppedAll { running, waiting, debouncing, session } => {
+            Ok(Json(SessionStopAllAnswer { running, waiting, debouncing, session: shown(app, &session) }))
+        }
+        _ => Err(unexpected()),
+    }
+}
+
+async fn found(app: &App, key: Name) -> Result<Session, Error> {
+    let wanted = key.clone();
+    let session = app.read(move |reader| reader.session(&wanted)).await?;
+    session.ok_or_else(|| Error::NotFound { what: "session", id: key.to_string() })
 }
 
 fn shown(app: &App, session: &Session) -> SessionView {

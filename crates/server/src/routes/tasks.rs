@@ -28,7 +28,7 @@ use crate::app::App;
 use crate::clock;
 use crate::edge::traceparent;
 use crate::intake::{self, Intake, Prepared, Resolved};
-use crate::nodes::Forwarded;
+use crate::nodes::{Forwarded, Once};
 use crate::problem::{Error, Invalid};
 use crate::uploads::KnownUploads;
 use crate::view::{self, Labels};
@@ -53,7 +53,7 @@ pub async fn create(
     request.idempotency_key = intake::key_of(key_header(&headers)?, request.idempotency_key.as_deref())?;
     let key = request.idempotency_key.clone();
     let config = app.config.current();
-    let now_ms = clock::wall_ms();
+    let now_ms = forwarded.asked_at_ms();
     let uploads = &KnownUploads::of(&app);
     let (vault, traceparent) = (Some(&*app.vault), traceparent(&headers));
     let intake = Intake { config: &config.config, caller: &caller, uploads, now_ms, vault, traceparent };
@@ -162,10 +162,14 @@ pub async fn show(
 pub async fn change(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(once): Extension<Once>,
     TaskPath(id): TaskPath,
     body: Body<ChangeRequest>,
 ) -> Result<Json<TaskView>, Error> {
     let doc = own_doc(&app, &caller, id).await?;
+    if once.first.is_some() {
+        return Ok(Json(view::doc_view(&app, doc)?));
+    }
     let tier = body.value.priority.map(|asked| capped(&app, &doc.agent, intake::tier(asked)));
     let change = Change {
         tier,
@@ -173,7 +177,7 @@ pub async fn change(
         deadline: body.value.deadline.map(|deadline| deadline.map(Timestamp::as_ms)),
         run_at: body.value.run_at.map(Timestamp::as_ms),
     };
-    match app.handle.ask(|ticket| Event::Change { ticket, task: id, change }).await? {
+    match once.handle(&app).ask(|ticket| Event::Change { ticket, task: id, change }).await? {
         Answer::Change(Ok(task)) => {
             let doc = TaskDoc { task: *task, tier: tier.unwrap_or(doc.tier), ..doc };
             Ok(Json(view::doc_view(&app, doc)?))
@@ -202,7 +206,7 @@ pub async fn retry(
         return Err(Error::NoPayload);
     }
     let stored = view::stored_spec(&doc)?;
-    let now_ms = clock::wall_ms();
+    let now_ms = forwarded.asked_at_ms();
     let parents = stored.depends_on.clone();
     let depends_on = app.read(move |reader| live_of(reader, &parents)).await?;
     may_wait_for(&app, &caller, depends_on.clone()).await?;

@@ -17,6 +17,7 @@ use crate::access::Caller;
 use crate::app::App;
 use crate::audit::Entry;
 use crate::clock;
+use crate::nodes::Once;
 use crate::problem::{Error, Invalid};
 use crate::webhook::{Aim, OwnSecrets, Secret, aim, message_id, target_of};
 
@@ -70,9 +71,14 @@ pub async fn show(State(app): State<Arc<App>>, NumberPath(id): NumberPath) -> Re
 pub async fn replay(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(once): Extension<Once>,
     NumberPath(id): NumberPath,
 ) -> Result<Json<DeliveryView>, Error> {
     let delivery = found(&app, id).await?;
+    if once.first.is_some() {
+        app.audit.record(&caller.actor, Entry::new("webhook.replayed").of(id.to_string())).await;
+        return shown(&app, delivery).await.map(Json);
+    }
     // A pending row belongs to the deliverer: it may be on its way at this moment.
     if delivery.next_at().is_some() {
         return Err(Error::DeliveryPending(id));
@@ -82,9 +88,9 @@ pub async fn replay(
     let progress = Progress { state, since_ms: now_ms, n_tries: 0, ..delivery.progress };
     let change = DeliveryChange { id: delivery.id, progress, others: Vec::new(), happening: None };
     // To its end also when the client hangs up, as every change.
-    let again = app.clone();
+    let (again, handle) = (app.clone(), once.handle(&app));
     let replayed = tokio::spawn(async move {
-        again.handle.ask(|ticket| Event::Deliveries { ticket: Some(ticket), changes: vec![change] }).await?;
+        handle.ask(|ticket| Event::Deliveries { ticket: Some(ticket), changes: vec![change] }).await?;
         again.webhooks.posted.notify_one();
         again.audit.record(&caller.actor, Entry::new("webhook.replayed").of(id.to_string())).await;
         Ok::<_, Error>(())
@@ -107,10 +113,15 @@ pub async fn secret(State(app): State<Arc<App>>) -> Result<Json<WebhookSecrets>,
 pub async fn rotate(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(once): Extension<Once>,
 ) -> Result<Json<WebhookSecrets>, Error> {
+    if once.first.is_some() {
+        app.audit.record(&caller.actor, Entry::new("webhook.secret_rotated")).await;
+        return secret(State(app)).await;
+    }
     // On a task of its own, because a client that hangs up must not leave store and memory apart.
     let rotated = tokio::spawn(async move {
-        let secrets = app.webhooks.rotate(&app.handle).await?;
+        let secrets = app.webhooks.rotate(&once.handle(&app)).await?;
         tracing::info!(target: "runyard::webhook", "the webhook secret was rotated");
         app.audit.record(&caller.actor, Entry::new("webhook.secret_rotated")).await;
         Ok::<_, Error>(secrets)

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
-use runyard_core::event::{Answer, Event};
+use runyard_core::event::{Answer, Event, Receipt};
 use runyard_core::ids::WorkerId;
-use runyard_core::worker::{WorkerAct, WorkerAnswer, WorkerRefusal, WorkerRow, WorkerView as CoreView};
+use runyard_core::worker::{
+    WorkerAct, WorkerAnswer, WorkerRefusal, WorkerRow, WorkerStatus as CoreStatus, WorkerView as CoreView,
+};
 use runyard_wire::{Id, Token, WorkerPage, WorkerRegistered, WorkerRequest, WorkerStatus, WorkerView};
 use serde::Deserialize;
 use serde_json::json;
@@ -18,7 +20,8 @@ use super::tasks::unexpected;
 use crate::access::Caller;
 use crate::app::{App, to_its_end};
 use crate::audit::Entry;
-use crate::nodes::Forwarded;
+use crate::handle::Handle;
+use crate::nodes::{Forwarded, Once};
 use crate::problem::{Error, Invalid};
 use crate::workers::{Offer, counts, new_key, new_session, worker_view};
 
@@ -64,7 +67,7 @@ async fn admit(app: &Arc<App>, caller: Caller, offer: Offer, action: &'static st
     let owned = app.clone();
     to_its_end(async move {
         let app = owned;
-        match ask(&app, id, WorkerAct::Register(Box::new(row))).await? {
+        match ask(&app.handle, id, WorkerAct::Register(Box::new(row))).await? {
             WorkerAnswer::Registered(row) => app.roster.put(&row),
             _ => return Err(unexpected()),
         }
@@ -136,7 +139,8 @@ pub async fn drain(
     Extension(caller): Extension<Caller>,
     WorkerPath(id): WorkerPath,
 ) -> Result<Json<WorkerView>, Error> {
-    change(app, caller, id, WorkerAct::Drain, "worker.drained").await
+    let handle = app.handle.clone();
+    change(app, handle, caller, id, WorkerAct::Drain, "worker.drained").await
 }
 
 /// A drained worker takes work again.
@@ -147,7 +151,8 @@ pub async fn resume(
     Extension(caller): Extension<Caller>,
     WorkerPath(id): WorkerPath,
 ) -> Result<Json<WorkerView>, Error> {
-    change(app, caller, id, WorkerAct::Resume, "worker.resumed").await
+    let handle = app.handle.clone();
+    change(app, handle, caller, id, WorkerAct::Resume, "worker.resumed").await
 }
 
 /// Remove a worker for good: its key opens nothing any more, and what it runs is lost and goes elsewhere.
@@ -156,13 +161,21 @@ pub async fn resume(
 pub async fn remove(
     State(app): State<Arc<App>>,
     Extension(caller): Extension<Caller>,
+    Extension(once): Extension<Once>,
     WorkerPath(id): WorkerPath,
 ) -> Result<Json<WorkerView>, Error> {
-    change(app, caller, id, WorkerAct::Remove, "worker.removed").await
+    if let Some(Receipt::WorkerRemoved(row)) = once.first {
+        let entry = Entry::new("worker.removed").of(Id(id.0).to_string()).after(json!({ "name": &*row.spec.name }));
+        app.audit.record(&caller.actor, entry).await;
+        return Ok(Json(shown(&app, gone(*row))));
+    }
+    let handle = once.handle(&app);
+    change(app, handle, caller, id, WorkerAct::Remove, "worker.removed").await
 }
 
 async fn change(
     app: Arc<App>,
+    handle: Handle,
     caller: Caller,
     id: WorkerId,
     act: WorkerAct,
@@ -170,7 +183,7 @@ async fn change(
 ) -> Result<Json<WorkerView>, Error> {
     to_its_end(async move {
         let is_removal = matches!(act, WorkerAct::Remove);
-        let WorkerAnswer::Done(view) = ask(&app, id, act).await? else { return Err(unexpected()) };
+        let WorkerAnswer::Done(view) = ask(&handle, id, act).await? else { return Err(unexpected()) };
         if is_removal {
             app.desk.remove(id);
         }
@@ -181,8 +194,8 @@ async fn change(
     .await
 }
 
-pub async fn ask(app: &App, worker: WorkerId, act: WorkerAct) -> Result<WorkerAnswer, Error> {
-    match app.handle.ask(|ticket| Event::Worker { ticket, worker, act }).await? {
+pub async fn ask(handle: &Handle, worker: WorkerId, act: WorkerAct) -> Result<WorkerAnswer, Error> {
+    match handle.ask(|ticket| Event::Worker { ticket, worker, act }).await? {
         Answer::Worker(answer) => answer.map_err(|refusal| refused(worker, refusal)),
         _ => Err(unexpected()),
     }
@@ -203,6 +216,25 @@ pub async fn views(app: &App, only: Option<WorkerId>) -> Result<Vec<CoreView>, E
     match app.handle.ask(|ticket| Event::Workers { ticket, only }).await? {
         Answer::Workers(views) => Ok(views),
         _ => Err(unexpected()),
+    }
+}
+
+/// One that was removed, by what was kept of it.
+fn gone(row: WorkerRow) -> CoreView {
+    CoreView {
+        status: CoreStatus::Offline,
+        reason: "it was removed".into(),
+        draining: row.draining,
+        reserved: Default::default(),
+        free: row.spec.capacity.clone(),
+        held: Vec::new(),
+        vitals: Default::default(),
+        seen_at: None,
+        cooling_until: None,
+        is_kept: false,
+        registered_at: Some(row.registered_at),
+        about: row.about,
+        spec: row.spec,
     }
 }
 

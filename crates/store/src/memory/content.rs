@@ -488,6 +488,7 @@ impl Content {
             let lives = match &row.answer {
                 FirstAnswer::Task { id, .. } => seqs.contains_key(id),
                 FirstAnswer::Batch { id, .. } => batches.contains_key(id),
+                FirstAnswer::Command(_) => false,
             };
             lives || !is_past(now, row.created_at, purge.keys_ms_min)
         });

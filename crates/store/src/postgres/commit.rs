@@ -402,11 +402,14 @@ fn insert_keys(rows: &[IdempotencyRow], calls: &mut Vec<Call>) {
         subjects.push_id(match &row.answer {
             FirstAnswer::Task { id, .. } => id.0,
             FirstAnswer::Batch { id, .. } => id.0,
+            // Of no row, so that its time is all it has.
+            FirstAnswer::Command(_) => 0,
         });
         answers.push(&encode_answer(&row.answer));
     }
-    let sql = "INSERT INTO keys(agent, key, hash, created_at, subject, answer) \
-               SELECT * FROM unnest($1::text[], $2::bytea[], $3::bigint[], $4::bigint[], $5::uuid[], $6::bytea[])";
+    let sql = "INSERT INTO keys(agent, key, hash, created_at, subject, answer, orphaned) \
+               SELECT k.*, k.subject = '00000000-0000-0000-0000-000000000000' FROM unnest($1::text[], $2::bytea[], \
+               $3::bigint[], $4::bigint[], $5::uuid[], $6::bytea[]) k(agent, key, hash, created_at, subject, answer)";
     calls.push(Call::new(sql, [agents, keys, hashes, times, subjects, answers].map(Param::from)));
 }
 

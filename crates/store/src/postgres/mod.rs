@@ -8,6 +8,7 @@
 //!
 //! An answer that never came is looked for, not guessed: `meta` counts the commits. See [`store`].
 
+mod audit;
 mod column;
 mod commit;
 mod connect;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::audit::AuditTable;
 use super::column::Param;
 use super::connect::Options;
 use super::depot::PgDepot;
@@ -10,7 +11,7 @@ use super::migrations;
 use super::query::all;
 use super::reader::Readers;
 use super::row::{Row, damaged, field, id_at, number};
-use crate::nodes::{Bid, Lease, NodeCard, NodeId, NodeList, NodeRow, Nodes, Standing};
+use crate::nodes::{AuditRow, Bid, Lease, NodeCard, NodeId, NodeList, NodeRow, Nodes, Standing};
 use crate::store::{Error, Result};
 
 pub struct PgNodes {
@@ -91,6 +92,14 @@ impl Nodes for PgNodes {
         let answers = self.links.with(|link| link.query_all(SAYING, &calls))?;
         let epoch = answers[2].first().map_or(Ok(0), |row| field(row, 0).map(number))?;
         Ok(NodeList { epoch, nodes: all(&answers[1], node_at)? })
+    }
+
+    fn write_audit(&self, entry: &[u8]) -> Result<()> {
+        AuditTable(&self.links).write(entry)
+    }
+
+    fn audit(&self, before: Option<u64>, limit: usize) -> Result<Vec<AuditRow>> {
+        AuditTable(&self.links).latest(before, limit)
     }
 }
 

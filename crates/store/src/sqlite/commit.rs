@@ -378,11 +378,14 @@ fn insert_drops(tx: &Transaction<'_>, drops: &[SessionDrop]) -> Result<()> {
 
 fn insert_keys(tx: &Transaction<'_>, rows: &[IdempotencyRow]) -> Result<()> {
     for row in rows {
-        let sql = "INSERT INTO keys(agent, key, hash, created_at, subject, answer) VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
+        let sql = "INSERT INTO keys(agent, key, hash, created_at, subject, answer, orphaned) \
+                   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
         let mut insert = tx.prepare_cached(sql).doing(WRITING)?;
         let subject = match &row.answer {
             FirstAnswer::Task { id, .. } => id.0,
             FirstAnswer::Batch { id, .. } => id.0,
+            // Of no row, so that its time is all it has.
+            FirstAnswer::Command(_) => 0,
         };
         let columns = params![
             row.key.agent.as_str(),
@@ -391,6 +394,7 @@ fn insert_keys(tx: &Transaction<'_>, rows: &[IdempotencyRow]) -> Result<()> {
             moment(row.created_at),
             subject.to_be_bytes(),
             encode_answer(&row.answer),
+            subject == 0,
         ];
         insert.execute(columns).map_err(|error| exists("the idempotency key", None, error))?;
     }

@@ -1,7 +1,7 @@
 //! Rules of purge.
 
 use runyard_core::batch::Batch;
-use runyard_core::event::{FirstAnswer, HappeningKind, ParentEnd, Release, Rest};
+use runyard_core::event::{FirstAnswer, HappeningKind, ParentEnd, Receipt, Release, Rest};
 use runyard_core::now::Now;
 use runyard_core::task::{Phase, Policy, State, Task};
 use runyard_core::write::{Edge, Needs, WriteSet};
@@ -129,6 +129,17 @@ pub fn purge_keeps_a_young_key_without_its_task(harness: &mut dyn Harness) {
     fixture.commit(WriteSet { idempotency_added: vec![row], ..WriteSet::default() });
     let purge = Purge { keys_ms_min: 100, ..KEEP };
     assert_eq!(fixture.purge(50, &purge), [id(1)]);
+    assert_eq!(n_keys(&mut fixture), 1);
+    fixture.purge(101, &purge);
+    assert_eq!(n_keys(&mut fixture), 0);
+}
+
+pub fn purge_takes_a_receipt_when_its_time_is_over(harness: &mut dyn Harness) {
+    let mut fixture = Fixture::new(harness.fresh());
+    let row = idempotency("task", FirstAnswer::Command(Receipt::Done), 1);
+    fixture.commit(WriteSet { idempotency_added: vec![row], ..WriteSet::default() });
+    let purge = Purge { keys_ms_min: 100, ..KEEP };
+    fixture.purge(50, &purge);
     assert_eq!(n_keys(&mut fixture), 1);
     fixture.purge(101, &purge);
     assert_eq!(n_keys(&mut fixture), 0);

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::option::of;
 use proptest::prelude::*;
 use runyard_core::batch::Batch;
-use runyard_core::event::{FirstAnswer, Happening, HappeningKind, NewMember, Subject, TaskFacts};
+use runyard_core::event::{FirstAnswer, Happening, HappeningKind, NewMember, Receipt, Subject, TaskFacts};
 use runyard_core::flow::Resources;
 use runyard_core::ids::{BatchId, FlowId, ScheduleId, TaskId, Token, WorkerId};
 use runyard_core::name::Name;
@@ -443,11 +443,27 @@ pub fn progress() -> impl Strategy<Value = Progress> {
     })
 }
 
+fn receipt() -> impl Strategy<Value = Receipt> {
+    let id = any::<u128>();
+    prop_oneof![
+        Just(Receipt::Done),
+        (id, any::<u64>()).prop_map(|(id, run)| Receipt::Ran { schedule: ScheduleId(id), run }),
+        of(any::<u128>()).prop_map(|task| Receipt::Stopped { task: task.map(TaskId) }),
+        (any::<u32>(), any::<u32>(), any::<u32>()).prop_map(|(running, waiting, debouncing)| Receipt::StoppedAll {
+            running,
+            waiting,
+            debouncing
+        }),
+        worker().prop_map(|row| Receipt::WorkerRemoved(Box::new(row))),
+    ]
+}
+
 pub fn answer() -> impl Strategy<Value = FirstAnswer> {
     let tasks = vec((any::<u128>().prop_map(TaskId), phase()), 0..5);
     prop_oneof![
         (any::<u128>(), phase()).prop_map(|(id, phase)| FirstAnswer::Task { id: TaskId(id), phase }),
         (any::<u128>(), tasks).prop_map(|(id, tasks)| FirstAnswer::Batch { id: BatchId(id), tasks }),
+        receipt().prop_map(FirstAnswer::Command),
     ]
 }
 

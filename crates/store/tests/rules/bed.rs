@@ -475,6 +475,19 @@ impl Bed {
         }
     }
 
+    /// A command under a key: done at most once.
+    pub fn once(&mut self, key: &str, command: impl FnOnce(Ticket) -> Event) -> Answer {
+        let ticket = self.ticket();
+        self.send([Event::Once { ticket, key: once_key(key), command: Box::new(command(ticket)) }]);
+        self.answer(ticket)
+    }
+
+    pub fn was_done(&mut self, key: &str) -> Answer {
+        let ticket = self.ticket();
+        self.send([Event::WasDone { ticket, key: once_key(key) }]);
+        self.answer(ticket)
+    }
+
     pub fn try_explain(&mut self, task: TaskId) -> Option<Box<Explanation>> {
         let ticket = self.ticket();
         self.send([Event::Explain { ticket, task }]);
@@ -751,4 +764,8 @@ pub fn blob(text: &str) -> Blob {
 
 fn text(blob: &Blob) -> String {
     String::from_utf8(blob.to_vec()).expect("tests say everything in words")
+}
+
+fn once_key(key: &str) -> Idempotency {
+    Idempotency { agent: "".into(), key: key.into(), hash: 0 }
 }

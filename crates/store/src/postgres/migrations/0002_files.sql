@@ -26,5 +26,6 @@ CREATE TABLE artifact_parts(
     PRIMARY KEY (seq, attempt, file, n)
 );
 
--- Who changed what, in the order it was written. As many as are kept have consecutive numbers.
-CREATE TABLE audit(n bigint PRIMARY KEY, body bytea NOT NULL);
+-- Who changed what, in the order it was written. As many as are kept have consecutive numbers. `upto` is how many bytes all
+-- entries have had so far, this one included.
+CREATE TABLE audit(n bigint PRIMARY KEY, upto bigint NOT NULL, body bytea NOT NULL);
