@@ -8,8 +8,7 @@ use crate::migrations::{checksum, verify};
 use crate::store::{Error, Result};
 
 /// Index 0 is version 1.
-const MIGRATIONS: &[&str] =
-    &[include_str!("migrations/0001_first.sql"), include_str!("migrations/0002_files.sql")];
+const MIGRATIONS: &[&str] = &[include_str!("migrations/0001_first.sql"), include_str!("migrations/0002_files.sql")];
 
 /// Makes the steps that are missing.
 pub fn migrate(options: &Options) -> Result<()> {
