@@ -25,6 +25,8 @@ mod handover;
 mod schema;
 #[path = "nodes/sleeper.rs"]
 mod sleeper;
+#[path = "nodes/start.rs"]
+mod start;
 #[path = "nodes/trouble.rs"]
 mod trouble;
 #[path = "nodes/unheard.rs"]

@@ -3,25 +3,24 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use runyard_store::nodes::{NodeCard, NodeId, Nodes};
 use runyard_store::postgres::{self, PgNodes, PgStore};
 use runyard_store::sqlite::Lock;
 use runyard_store::store::{self, Reader, Store, User};
 use runyard_worker::machine;
+use tokio_util::sync::CancellationToken;
 
 use crate::clock;
 use crate::config::{Config, Durability};
 use crate::ground::{open_store, stored_keys};
+use crate::lobby::{Lobby, Waits, text_of};
 use crate::nodes::{Cluster, Latest, Member, MemberOptions, Peers, Role, Tenure};
 use crate::scheduler::{OpenStore, once};
 use crate::secrets::SealingKey;
 use crate::server::{Error, STORE_FILE, url_of};
 
-/// How long a node waits for the others to make up their minds, when it starts.
-const SETTLE_MAX: Duration = Duration::from_secs(30);
-const SETTLE_STEP: Duration = Duration::from_millis(100);
 const NODE_FILE: &str = "node.id";
 
 pub(crate) struct Footing {
@@ -47,10 +46,11 @@ impl Footing {
         config: &Config,
         place: Place,
         key: &SealingKey,
+        lobby: &mut Lobby,
     ) -> Result<Footing, Error> {
         match database(config)? {
             None => Footing::own(data_dir, config.store.durability).await,
-            Some(url) => Footing::shared(data_dir, config, url, place, key).await,
+            Some(_) => Footing::shared(data_dir, config, place, key, lobby).await,
         }
     }
 
@@ -63,22 +63,31 @@ impl Footing {
     async fn shared(
         data_dir: &Path,
         config: &Config,
-        url: String,
         place: Place,
         key: &SealingKey,
+        lobby: &mut Lobby,
     ) -> Result<Footing, Error> {
+        let broken = |source| Error::Store { path: data_dir.to_owned(), source };
+        let lock = Lock::take(&data_dir.join(STORE_FILE), User::Server).map_err(broken)?;
         let id = node_id(data_dir)?;
-        let options = options(config, url, Some(id));
         let card = card(id, config, &place);
-        let (ttl_ms, dir) = (config.nodes.ttl_ms, data_dir.to_owned());
-        let opened = tokio::task::spawn_blocking(move || join(&dir, options, card, ttl_ms)).await;
-        let Joined { store, nodes, nodes_secret, member, lock } = opened.map_err(|_| Error::Thread)??;
+        let joined = loop {
+            let (options, card, ttl_ms) = (options_again(config, id)?, card.clone(), config.nodes.ttl_ms);
+            let stop = lobby.stop_token().clone();
+            match lobby.run(move || join(options, card, ttl_ms, &stop)).await {
+                Ok(joined) => break joined,
+                Err(error) => lobby.wait_out(error).await?,
+            }
+        };
+        let Joined { store, nodes, nodes_secret, member } = joined;
+        lobby.joined(member.clone());
         let peers = Peers::new(nodes_secret, config.nodes.ca_file.as_deref())?;
         let reader = store.reader();
         let depot = Arc::new(nodes.depot());
         let progress = Latest::default();
         let cluster = Arc::new(Cluster { member: member.clone(), peers, nodes, depot, progress });
-        settle(&cluster, &reader, key, place.no_auth).await?;
+        settle(&cluster, &reader, key, place.no_auth, lobby).await?;
+        lobby.go_on();
         let (mut first, reopened) = (Some(store), options_again(config, id)?);
         let store = Box::new(move || -> store::Result<Box<dyn Store + Send>> {
             match first.take() {
@@ -95,12 +104,9 @@ struct Joined {
     nodes: Arc<PgNodes>,
     nodes_secret: [u8; 32],
     member: Arc<Member>,
-    lock: Lock,
 }
 
-fn join(data_dir: &Path, options: postgres::Options, card: NodeCard, ttl_ms: u64) -> Result<Joined, Error> {
-    let broken = |source| Error::Store { path: data_dir.to_owned(), source };
-    let lock = Lock::take(&data_dir.join(STORE_FILE), User::Server).map_err(broken)?;
+fn join(options: postgres::Options, card: NodeCard, ttl_ms: u64, stop: &CancellationToken) -> Result<Joined, Error> {
     postgres::migrate(&options).map_err(Error::Database)?;
     let store = Box::new(PgStore::open(options.clone()).map_err(Error::Database)?);
     let nodes = Arc::new(PgNodes::open(options.clone()).map_err(Error::Database)?);
@@ -113,8 +119,12 @@ fn join(data_dir: &Path, options: postgres::Options, card: NodeCard, ttl_ms: u64
         ..options
     };
     let beats = Arc::new(PgNodes::open(hasty).map_err(Error::Database)?);
+    if stop.is_cancelled() {
+        // Nobody would give the lease back.
+        return Err(Error::Stopped);
+    }
     let member = Member::join(MemberOptions { nodes: beats, card, ttl_ms }).map_err(Error::Database)?;
-    Ok(Joined { store, nodes, nodes_secret, member, lock })
+    Ok(Joined { store, nodes, nodes_secret, member })
 }
 
 /// The address of the database, where there is one.
@@ -139,7 +149,7 @@ pub fn options(config: &Config, url: String, node: Option<NodeId>) -> postgres::
     postgres::Options { durability, statement_timeout_ms, node, ..postgres::Options::new(url) }
 }
 
-/// For the terms after the first: the file with the address may hold another one by then.
+/// For each try of a start, and for the terms after the first: the file with the address may hold another one by then.
 fn options_again(config: &Config, id: NodeId) -> Result<postgres::Options, Error> {
     Ok(options(config, database(config)?.unwrap_or_default(), Some(id)))
 }
@@ -168,23 +178,38 @@ fn node_id(data_dir: &Path) -> Result<NodeId, Error> {
 
 /// A node that follows begins when the holder has made what all nodes share: the key that secrets are sealed with, and the
 /// first admin key. A node that holds the lease makes them itself.
-async fn settle(cluster: &Cluster, reader: &Arc<dyn Reader>, key: &SealingKey, no_auth: bool) -> Result<(), Error> {
-    let began = Instant::now();
-    let mut why = "no node holds the scheduler lease".to_owned();
-    while began.elapsed() < SETTLE_MAX {
-        match cluster.member.role() {
+async fn settle(
+    cluster: &Cluster,
+    reader: &Arc<dyn Reader>,
+    key: &SealingKey,
+    no_auth: bool,
+    lobby: &mut Lobby,
+) -> Result<(), Error> {
+    let mut roles = cluster.member.roles();
+    loop {
+        let role = roles.borrow_and_update().clone();
+        let why = match role {
             Role::Holder => return Ok(()),
-            Role::Follower { url, .. } => match shared_by(cluster, &url, reader, key).await? {
-                Shared::All => return Ok(()),
-                Shared::NoAdmin if no_auth => return Ok(()),
-                Shared::NoAdmin => why = format!("{url} has no admin key yet"),
-                Shared::No(reason) => why = reason,
-            },
-            Role::Unknown => {}
-        }
-        tokio::time::sleep(SETTLE_STEP).await;
+            Role::Unknown => "no node holds the scheduler lease".to_owned(),
+            Role::Follower { url, .. } => {
+                let asked = tokio::select! {
+                    asked = shared_by(cluster, &url, reader, key) => asked,
+                    // It may stand still, and another one has the lease; or nobody waits for it any more.
+                    _ = roles.changed() => continue,
+                    () = lobby.stop_token().cancelled() => return Err(Error::Stopped),
+                };
+                match asked {
+                    Ok(Shared::All) => return Ok(()),
+                    Ok(Shared::NoAdmin) if no_auth => return Ok(()),
+                    Ok(Shared::NoAdmin) => format!("{url} has no admin key yet"),
+                    Ok(Shared::No(reason)) => reason,
+                    Err(error) => error.passing().map(|cause| text_of(cause)).ok_or(error)?,
+                }
+            }
+        };
+        let waits = if cluster.member.is_reached() { Waits::Holder } else { Waits::Database };
+        lobby.wait(waits, &why).await?;
     }
-    Err(Error::Unsettled { why })
 }
 
 /// What the nodes share by now.
@@ -199,7 +224,7 @@ async fn shared_by(cluster: &Cluster, url: &str, reader: &Arc<dyn Reader>, key: 
     let shared = match asked {
         Ok(answer) if answer.status().is_success() => answer.text().await,
         Ok(answer) => return Ok(Shared::No(format!("{url} answered {}", answer.status()))),
-        Err(error) => return Ok(Shared::No(format!("{url} cannot be reached: {error}"))),
+        Err(error) => return Ok(Shared::No(format!("{url} cannot be reached: {}", text_of(&error)))),
     };
     let Ok(shared) = shared else { return Ok(Shared::No(format!("{url} broke off"))) };
     key.adopt(cluster.peers.secret_bytes(), shared.trim()).map_err(Error::SealingKey)?;

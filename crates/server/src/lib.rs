@@ -12,6 +12,7 @@ pub mod tick;
 
 mod footing;
 mod ground;
+mod lobby;
 mod migrate;
 mod shelf;
 

@@ -2,8 +2,10 @@
 
 use std::future::Future;
 use std::io::{self, Write};
+use std::pin::pin;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
 
 use crate::config::Live;
 use crate::logging;
@@ -14,10 +16,12 @@ pub async fn serve(options: ServeOptions) -> Result<(), Error> {
     // Read once more by the server; here only to know how to log before anything else happens.
     logging::init(&Live::load(options.sources(), Default::default())?.current().config.log)?;
     let mut signals = Signals::new().map_err(Error::Signals)?;
-    let server = Server::start(options).await?;
+    let stop = CancellationToken::new();
+    let Some(server) = start(options, &stop, &mut signals).await? else { return Ok(()) };
     // Nobody reads it: that is no reason to stop.
     let _ = greet(&server, &mut io::stdout().lock());
     tokio::select! {
+        () = stop.cancelled() => {}
         () = signals.next() => {}
         error = server.gave_up() => return Err(error),
     }
@@ -25,6 +29,33 @@ pub async fn serve(options: ServeOptions) -> Result<(), Error> {
     tracing::info!(target: "runyard::server", drain_ms = drain.as_millis() as u64, "stopping; a second signal stops now");
     or_now(server.shutdown(drain), signals.next()).await;
     Ok(())
+}
+
+/// A signal ends a start that waits, and a second one ends it now. A start that was all but done gives a server, which is
+/// to stop then.
+async fn start(
+    options: ServeOptions,
+    stop: &CancellationToken,
+    signals: &mut Signals,
+) -> Result<Option<Server>, Error> {
+    let mut starting = pin!(Server::start_unless(options, stop.clone()));
+    loop {
+        tokio::select! {
+            started = &mut starting => return match started {
+                Err(Error::Stopped) => {
+                    tracing::info!(target: "runyard::server", "stopped before it had started");
+                    Ok(None)
+                }
+                started => started.map(Some),
+            },
+            () = signals.next() => {
+                if stop.is_cancelled() {
+                    return Ok(None);
+                }
+                stop.cancel();
+            }
+        }
+    }
 }
 
 async fn or_now(shutdown: impl Future<Output = ()>, second: impl Future<Output = ()>) {
@@ -37,11 +68,18 @@ async fn or_now(shutdown: impl Future<Output = ()>, second: impl Future<Output =
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// For the configuration, which is read anyway when the start goes on: until there is somebody who listens to it, it
+    /// must not end the process.
+    _hangup: Signal,
 }
 
 impl Signals {
     fn new() -> io::Result<Signals> {
-        Ok(Signals { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            _hangup: signal(SignalKind::hangup())?,
+        })
     }
 
     async fn next(&mut self) {

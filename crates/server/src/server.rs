@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use runyard_core::worker::Vitals;
 use runyard_exec::{Places, RemoteUploads};
+use runyard_store::postgres::is_passing;
 use runyard_store::sqlite::Lock;
 use runyard_store::store::{self, Reader};
 use runyard_worker::machine::Machine;
@@ -29,15 +30,16 @@ use crate::desk::Desk;
 use crate::edge::tls::{self, Tls};
 use crate::edge::{self, Doors, Front, RateLimits, Streams};
 use crate::feed;
-use crate::footing::{Footing, Place};
+use crate::footing::{Footing, Place, database};
 use crate::ground::{self, capacity, data_dir, sealing_key};
 use crate::handle::{Handle, Readiness};
+use crate::lobby::Lobby;
 use crate::logging;
 use crate::metrics::Metrics;
 use crate::nodes::{self, Cluster, Documents, Keeper, Outpost, PeerError, Role, SharedUploads, Tenure};
 use crate::observe::Observers;
 use crate::otlp;
-use crate::routes;
+use crate::routes::{self, Reception};
 use crate::scheduler::{self, OpenStore, Prepare, Scheduler, SchedulerOptions};
 use crate::secrets::{SealError, Vault};
 use crate::shelf::{Shelf, Stored, make_admin};
@@ -136,8 +138,8 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
-    #[error("this node did not find its place among the others: {why}")]
-    Unsettled { why: String },
+    #[error("it was stopped before it had started")]
+    Stopped,
     #[error("the key that the other nodes seal secrets with cannot be used here")]
     SealingKey(#[source] SealError),
     #[error(transparent)]
@@ -158,6 +160,16 @@ pub enum Error {
     Thread,
     #[error("the scheduler could not load its store and gave up; the log says why")]
     GaveUp,
+}
+
+impl Error {
+    /// What waiting may mend, of what can keep a server from its store.
+    pub(crate) fn passing(&self) -> Option<&store::Error> {
+        match self {
+            Error::Database(error) | Error::Store { source: error, .. } if is_passing(error) => Some(error),
+            _ => None,
+        }
+    }
 }
 
 pub struct Server {
@@ -184,9 +196,23 @@ struct RunningOutpost {
 
 impl Server {
     pub async fn start(options: ServeOptions) -> Result<Server, Error> {
+        Server::start_unless(options, CancellationToken::new()).await
+    }
+
+    /// A start that waits for its database, or for other nodes, waits until it is told to stop.
+    pub async fn start_unless(options: ServeOptions, stop: CancellationToken) -> Result<Server, Error> {
+        let mut lobby = Lobby::new(stop);
+        let started = Server::start_through(options, &mut lobby).await;
+        if started.is_err() {
+            lobby.leave().await;
+        }
+        started
+    }
+
+    async fn start_through(options: ServeOptions, lobby: &mut Lobby) -> Result<Server, Error> {
         let data_dir = data_dir(&options.data)?;
         let sources = options.sources();
-        let fixed = Live::load(sources.clone(), Map::new())?;
+        let fixed = Arc::new(Live::load(sources.clone(), Map::new())?);
         let (listener, addr) = listen(&fixed.current().config.server.listen).await?;
         if options.no_auth && !addr.ip().is_loopback() {
             return Err(Error::NoAuthInPublic { listen: addr });
@@ -194,11 +220,25 @@ impl Server {
         let tls = Tls::load(&fixed.current().config.server.tls)?;
         let scheme = if tls.is_some() { "https" } else { "http" };
         let key = sealing_key(&data_dir);
+        let metrics = Arc::new(Metrics::default());
+        let front = Front {
+            router: routes::lobby_router(Reception { waits: lobby.waits(), config: fixed.clone(), listen: addr }),
+            config: fixed.clone(),
+            doors: Doors::new(metrics.connections.clone(), runyard_exec::open_files::raise()),
+            metrics: metrics.clone(),
+            tls: tls.clone(),
+            close: lobby.close_token(),
+        };
+        match database(&fixed.current().config)? {
+            Some(_) => lobby.open(listener.clone(), front.clone()),
+            None => lobby.stay_shut(),
+        }
         let footing = Footing::find(
             &data_dir,
             &fixed.current().config.clone(),
             Place { addr, scheme, no_auth: options.no_auth },
             &key,
+            lobby,
         )
         .await?;
         let Footing { store, reader, tenure, cluster, lock } = footing;
@@ -207,7 +247,6 @@ impl Server {
         let handle = Handle::new(reader.clone());
         let shelf = Shelf {
             sources,
-            fixed,
             no_auth: options.no_auth,
             reader: reader.clone(),
             data_dir: data_dir.clone(),
@@ -215,10 +254,8 @@ impl Server {
             handle: handle.clone(),
             cluster: cluster.clone(),
         };
-        // A database answers when it does.
-        let stored = tokio::task::spawn_blocking(move || shelf.read()).await.map_err(|_| Error::Thread)?;
-        let Stored { live, roster, keys, webhooks, vault } = stored?;
-        let (metrics, waiters) = (Arc::new(Metrics::default()), Arc::new(Waiters::default()));
+        let Stored { live, roster, keys, webhooks, vault } = shelf.read(lobby).await?;
+        let waiters = Arc::new(Waiters::default());
         let files = cluster.as_ref().map(|cluster| shared_files(cluster, &data_dir)).transpose()?;
         let (keeper, shared_uploads) = files.unzip();
         let observers = Observers::new(metrics.clone(), waiters.clone(), roster.clone(), keeper.clone(), &data_dir)
@@ -271,14 +308,9 @@ impl Server {
             stop: CancellationToken::new(),
         });
         let close = CancellationToken::new();
-        let front = Front {
-            router: routes::router(app.clone()),
-            config: app.config.clone(),
-            doors: Doors::new(app.metrics.connections.clone(), runyard_exec::open_files::raise()),
-            metrics: app.metrics.clone(),
-            tls: tls.clone(),
-            close: close.clone(),
-        };
+        let router = routes::router(app.clone());
+        let front = Front { router, config: app.config.clone(), close: close.clone(), ..front };
+        lobby.close().await;
         let serving = tokio::spawn(edge::serve(listener, front));
         spawn_watchers(&app, tls.clone());
         let deliverer = tokio::spawn(Deliverer::run(app.clone()));
@@ -404,12 +436,12 @@ impl Drop for Server {
 /// usual, are fewer than the workers and dashboards that come back in one moment after a restart: the rest is cut off.
 const BACKLOG: i32 = 65_535;
 
-async fn listen(listen: &str) -> Result<(TcpListener, SocketAddr), Error> {
+async fn listen(listen: &str) -> Result<(Arc<TcpListener>, SocketAddr), Error> {
     let refused = |source| Error::Listen { listen: listen.to_owned(), source };
     let listener = TcpListener::bind(listen).await.map_err(refused)?;
     SockRef::from(&listener).listen(BACKLOG).map_err(refused)?;
     let addr = listener.local_addr().map_err(refused)?;
-    Ok((listener, addr))
+    Ok((Arc::new(listener), addr))
 }
 
 /// What processes and requests are run with.

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use runyard_store::store::Reader;
 use runyard_wire::Id;
+use serde_json::Map;
 
 use crate::access::{ADMIN_KEY_FILE, KeyRing, NewKey, Scope, write_key_file};
 use crate::app::{App, KeyMode, Keys, remember};
@@ -14,6 +15,7 @@ use crate::clock;
 use crate::config::{Live, Sources};
 use crate::ground::{self, vault, with_patch};
 use crate::handle::{Handle, Readiness};
+use crate::lobby::Lobby;
 use crate::nodes::Cluster;
 use crate::secrets::{SealingKey, Vault};
 use crate::server::Error;
@@ -26,7 +28,6 @@ const TRY_EVERY: Duration = Duration::from_millis(500);
 /// Where everything is that a server reads from its store before it serves.
 pub(crate) struct Shelf {
     pub sources: Sources,
-    pub fixed: Live,
     pub no_auth: bool,
     pub reader: Arc<dyn Reader>,
     pub data_dir: PathBuf,
@@ -44,15 +45,29 @@ pub(crate) struct Stored {
 }
 
 impl Shelf {
-    pub fn read(self) -> Result<Stored, Error> {
-        let Shelf { sources, fixed, no_auth, reader, data_dir, key, handle, cluster } = self;
-        let live = Arc::new(with_patch(sources, &*reader, &data_dir, &key, fixed)?);
+    /// A database that goes away meanwhile is waited for.
+    pub async fn read(self, lobby: &mut Lobby) -> Result<Stored, Error> {
+        let shelf = Arc::new(self);
+        loop {
+            let reading = shelf.clone();
+            match lobby.run(move || reading.read_now()).await {
+                Ok(stored) => return Ok(stored),
+                Err(error) => lobby.wait_out(error).await?,
+            }
+        }
+    }
+
+    /// The file is read once more: the start may have waited for long.
+    fn read_now(&self) -> Result<Stored, Error> {
+        let Shelf { sources, no_auth, reader, data_dir, key, handle, cluster } = self;
+        let fixed = Live::load(sources.clone(), Map::new())?;
+        let live = Arc::new(with_patch(sources.clone(), &**reader, data_dir, key, fixed)?);
         let rows = reader.workers().map_err(|source| Error::Store { path: data_dir.clone(), source })?;
-        let mode = if no_auth { KeyMode::Off } else { KeyMode::Required };
+        let mode = if *no_auth { KeyMode::Off } else { KeyMode::Required };
         let owner = if cluster.is_some() { Owner::Nodes } else { Owner::Alone };
-        let keys = Arc::new(keys(mode, &*reader, &data_dir, &handle, owner)?);
-        let webhooks = Arc::new(webhooks(&*reader, &data_dir, &handle, key.clone())?);
-        let vault = vault(&live, &*reader, &data_dir, key)?;
+        let keys = Arc::new(keys(mode, &**reader, data_dir, handle, owner)?);
+        let webhooks = Arc::new(webhooks(&**reader, data_dir, handle, key.clone())?);
+        let vault = vault(&live, &**reader, data_dir, key.clone())?;
         Ok(Stored { live, roster: Arc::new(Roster::of(rows)), keys, webhooks, vault })
     }
 }

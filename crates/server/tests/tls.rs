@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_util::sync::CancellationToken;
 
 /// Writes a new certificate for this machine, the key last.
 fn certify(dir: &Path) -> CertificateDer<'static> {
@@ -88,6 +90,37 @@ async fn a_handshake_that_does_not_come_to_its_end_is_not_waited_for() {
     }
     let addr = yard.addr.replace("127.0.0.1", "localhost");
     assert!(healthz(&addr, &trusted).await.is_ok(), "others are served");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_waits_for_its_database_speaks_https_too_and_leaves_its_port_when_it_is_told_to() {
+    let dir = TempDir::new().unwrap();
+    let trusted = certify(dir.path());
+    let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (addr, stop) = (free(), CancellationToken::new());
+    let mut options = ServeOptions { listen: Some(addr.to_string()), ..with_tls(&dir) };
+    options.flags.insert("store".into(), json!({"url": format!("postgres://runyard:x@{}/runyard", free())}));
+    let starting = tokio::spawn(Server::start_unless(options, stop.clone()));
+    let door = format!("localhost:{}", addr.port());
+    let answer = async {
+        loop {
+            match healthz(&door, &trusted).await {
+                Ok(answer) => return answer,
+                Err(_) => tokio::task::yield_now().await,
+            }
+        }
+    };
+    let answer = tokio::time::timeout(PATIENCE, answer).await.expect("it answers");
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    stop.cancel();
+    let started = tokio::time::timeout(PATIENCE, starting).await.unwrap().unwrap();
+    assert!(matches!(started, Err(Error::Stopped)));
+    let is_free = async {
+        while TcpListener::bind(addr).is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, is_free).await.expect("nobody listens there any more");
 }
 
 #[tokio::test(flavor = "multi_thread")]

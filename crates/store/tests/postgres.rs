@@ -10,6 +10,7 @@ mod postgres {
     mod lease;
     mod lost;
     mod migrations;
+    mod passing;
     mod suite;
     mod tls;
 }

@@ -6,4 +6,4 @@
 mod cluster;
 mod postgres;
 
-pub use postgres::{Options, Postgres, shared};
+pub use postgres::{Options, PASSWORD, Postgres, shared};

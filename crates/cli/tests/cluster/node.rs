@@ -65,6 +65,11 @@ impl Node {
         format!("http://{}", self.site.address)
     }
 
+    /// Where the test reaches it.
+    pub fn address(&self) -> &str {
+        &self.site.address
+    }
+
     pub fn data(&self) -> &Path {
         &self.data
     }
@@ -147,6 +152,15 @@ impl Node {
 
     pub fn has_ended(&mut self) -> bool {
         self.server.has_ended()
+    }
+
+    pub fn signal(&self, name: &str) {
+        self.server.signal(name);
+    }
+
+    /// All that it wrote, log and greeting.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(self.data.join("server.log")).unwrap_or_default()
     }
 
     pub fn last_lines(&self) -> String {

@@ -40,15 +40,23 @@ pub struct Front {
 }
 
 /// Until `front.close`, and then until every connection has ended. Dropped, it ends them at once.
-pub async fn serve(listener: TcpListener, front: Front) -> io::Result<()> {
+pub async fn serve(listener: Arc<TcpListener>, front: Front) -> io::Result<()> {
+    let mut connections = accept(&listener, &front).await;
+    drop(listener);
+    while connections.join_next().await.is_some() {}
+    Ok(())
+}
+
+/// Until `front.close`. Gives the connections that have not ended yet.
+pub async fn accept(listener: &TcpListener, front: &Front) -> JoinSet<()> {
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
-            () = front.close.cancelled() => break,
+            () = front.close.cancelled() => return connections,
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((stream, peer)) => {
-                    if let Some(pass) = admit(&front, &stream, peer) {
+                    if let Some(pass) = admit(front, &stream, peer) {
                         connections.spawn(converse(front.clone(), stream, peer, pass));
                     }
                 }
@@ -56,9 +64,6 @@ pub async fn serve(listener: TcpListener, front: Front) -> io::Result<()> {
             },
         }
     }
-    drop(listener);
-    while connections.join_next().await.is_some() {}
-    Ok(())
 }
 
 /// A connection that broke before it was accepted is nobody's trouble; without files left, others have to close first.

@@ -19,7 +19,7 @@ pub use address::{Peer, client_address, network};
 pub use bodies::{Bodies, BodyPass};
 pub use doors::Doors;
 pub use headers::{request_id, secure};
-pub use listen::{Front, serve};
+pub use listen::{Front, accept, serve};
 pub use rate::RateLimits;
 pub use streams::{StreamPass, Streams};
 pub use trace::traceparent;

@@ -90,6 +90,8 @@ impl Tls {
         // Kept until the end: dropping a watcher ends its watch.
         let _watchers = [&self.files.cert, &self.files.key].map(|path| config::watcher(path, sender.clone()));
         let Ok(mut hangup) = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()) else { return };
+        // A server may have waited for its database for long.
+        self.reload("start");
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -1,7 +1,7 @@
 //! In front of every route: Host, Origin, key, scope; behind it: one count for each request.
 
 use std::any::Any;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::problem::Error;
 use crate::workers;
 
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+pub(super) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 pub async fn guard(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let method = request.method().clone();
@@ -54,7 +54,10 @@ fn asks(app: &App, request: &Request) -> Result<Asks, Error> {
             true => Ok(Asks::Node),
             false => Err(Error::UnknownKey),
         },
-        _ => check_host(app, request).map(|()| Asks::Client),
+        _ => {
+            let config = app.config.current();
+            check_host(request, app.listen, &config.config.server.allowed_hosts).map(|()| Asks::Client)
+        }
     }
 }
 
@@ -231,7 +234,7 @@ fn check_url(request: &Request, limit: u32) -> Result<(), Error> {
     if length <= limit as usize { Ok(()) } else { Err(Error::UrlTooLong(limit)) }
 }
 
-fn check_host(app: &App, request: &Request) -> Result<(), Error> {
+pub(super) fn check_host(request: &Request, listen: SocketAddr, allowed: &[String]) -> Result<(), Error> {
     let headers = request.headers();
     let target = request.uri().authority().map(|authority| authority.as_str());
     let host = only(headers, header::HOST).map_err(Error::ForbiddenHost)?;
@@ -242,9 +245,7 @@ fn check_host(app: &App, request: &Request) -> Result<(), Error> {
         }
         (host, target) => host.or(target).unwrap_or(""),
     };
-    let config = app.config.current();
-    let allowed = &config.config.server.allowed_hosts;
-    if !hosts::host_is_allowed(host, app.listen, allowed) {
+    if !hosts::host_is_allowed(host, listen, allowed) {
         return Err(Error::ForbiddenHost(cut(host)));
     }
     let Some(origin) = only(headers, header::ORIGIN).map_err(Error::ForbiddenOrigin)? else { return Ok(()) };

@@ -14,6 +14,7 @@ mod health;
 mod heartbeat;
 mod input;
 mod keys;
+mod lobby;
 mod logs;
 mod nodes;
 mod openapi;
@@ -34,6 +35,7 @@ mod workers;
 
 pub use batches::batch_view;
 pub use extract::BATCH_BODY_BYTES_MAX;
+pub use lobby::{Reception, router as lobby_router};
 pub use openapi::openapi_json;
 
 use std::sync::Arc;
