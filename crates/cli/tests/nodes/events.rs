@@ -108,17 +108,16 @@ fn progress_is_told_at_every_node_wherever_the_task_runs() {
         let mut streams: Vec<_> = cluster.nodes.iter().map(|node| node.stream(&path, &[])).collect();
         for n in 1..=3 {
             talker.says(n);
+            let said = format!("step {n}");
             for (node, stream) in streams.iter_mut().enumerate() {
+                wait_until(SOON, "a task is shown with what it said", || {
+                    cluster.get(node, &format!("/v1/tasks/{}", talker.id))["progress"]["message"] == *said
+                });
                 let (name, _, event) = stream.sse().expect("the stream goes on");
                 assert_eq!((&*name, &event["task"]), ("task.progress", &json!(talker.id)));
                 // Each once: the next is the next.
-                assert_eq!(event["data"]["message"], format!("step {n}"), "at {node}, runs at {runs_at}: {event:#}");
+                assert_eq!(event["data"]["message"], said, "at {node}, runs at {runs_at}: {event:#}");
             }
-        }
-        for node in 0..3 {
-            wait_until(SOON, "a task is shown with what it said", || {
-                cluster.get(node, &format!("/v1/tasks/{}", talker.id))["progress"]["message"] == "step 3"
-            });
         }
         talker.says(4);
         let task = cluster.ends_as(one, "completed", &talker.id);
