@@ -23,10 +23,14 @@ mod files;
 mod handover;
 #[path = "nodes/schema.rs"]
 mod schema;
+#[path = "nodes/seal.rs"]
+mod seal;
 #[path = "nodes/sleeper.rs"]
 mod sleeper;
 #[path = "nodes/start.rs"]
 mod start;
+#[path = "nodes/takeover.rs"]
+mod takeover;
 #[path = "nodes/trouble.rs"]
 mod trouble;
 #[path = "nodes/unheard.rs"]

@@ -3,9 +3,10 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use runyard_store::nodes::{NodeCard, NodeId, Nodes};
+use runyard_store::nodes::{Bid, NodeCard, NodeId, Nodes, SealedWith};
 use runyard_store::postgres::{self, PgNodes, PgStore};
 use runyard_store::sqlite::Lock;
 use runyard_store::store::{self, Reader, Store, User};
@@ -18,8 +19,9 @@ use crate::ground::{open_store, stored_keys};
 use crate::lobby::{Lobby, Waits, text_of};
 use crate::nodes::{Cluster, Latest, Member, MemberOptions, Peers, Role, Tenure};
 use crate::scheduler::{OpenStore, once};
-use crate::secrets::SealingKey;
+use crate::secrets::{self, SealingKey};
 use crate::server::{Error, STORE_FILE, url_of};
+use crate::webhook;
 
 const NODE_FILE: &str = "node.id";
 
@@ -45,7 +47,7 @@ impl Footing {
         data_dir: &Path,
         config: &Config,
         place: Place,
-        key: &SealingKey,
+        key: &Arc<SealingKey>,
         lobby: &mut Lobby,
     ) -> Result<Footing, Error> {
         match database(config)? {
@@ -64,7 +66,7 @@ impl Footing {
         data_dir: &Path,
         config: &Config,
         place: Place,
-        key: &SealingKey,
+        key: &Arc<SealingKey>,
         lobby: &mut Lobby,
     ) -> Result<Footing, Error> {
         let broken = |source| Error::Store { path: data_dir.to_owned(), source };
@@ -73,8 +75,8 @@ impl Footing {
         let card = card(id, config, &place);
         let joined = loop {
             let (options, card, ttl_ms) = (options_again(config, id)?, card.clone(), config.nodes.ttl_ms);
-            let stop = lobby.stop_token().clone();
-            match lobby.run(move || join(options, card, ttl_ms, &stop)).await {
+            let (stop, key) = (lobby.stop_token().clone(), key.clone());
+            match lobby.run(move || join(options, card, ttl_ms, &key, &stop)).await {
                 Ok(joined) => break joined,
                 Err(error) => lobby.wait_out(error).await?,
             }
@@ -85,8 +87,10 @@ impl Footing {
         let reader = store.reader();
         let depot = Arc::new(nodes.depot());
         let progress = Latest::default();
-        let cluster = Arc::new(Cluster { member: member.clone(), peers, nodes, depot, progress });
+        let holder_serves = AtomicBool::new(false);
+        let cluster = Arc::new(Cluster { member: member.clone(), peers, nodes, depot, holder_serves, progress });
         settle(&cluster, &reader, key, place.no_auth, lobby).await?;
+        member.may_hold();
         lobby.go_on();
         let (mut first, reopened) = (Some(store), options_again(config, id)?);
         let store = Box::new(move || -> store::Result<Box<dyn Store + Send>> {
@@ -106,11 +110,18 @@ struct Joined {
     member: Arc<Member>,
 }
 
-fn join(options: postgres::Options, card: NodeCard, ttl_ms: u64, stop: &CancellationToken) -> Result<Joined, Error> {
+fn join(
+    options: postgres::Options,
+    card: NodeCard,
+    ttl_ms: u64,
+    key: &SealingKey,
+    stop: &CancellationToken,
+) -> Result<Joined, Error> {
     postgres::migrate(&options).map_err(Error::Database)?;
     let store = Box::new(PgStore::open(options.clone()).map_err(Error::Database)?);
     let nodes = Arc::new(PgNodes::open(options.clone()).map_err(Error::Database)?);
     let nodes_secret = nodes.secret().map_err(Error::Database)?;
+    let bid = first_bid(&nodes, &*store.reader(), key)?;
     // A beat that takes longer than this is worth nothing: the next one knows more.
     let hasty = postgres::Options {
         statement_timeout_ms: (ttl_ms / 2).max(500),
@@ -123,8 +134,39 @@ fn join(options: postgres::Options, card: NodeCard, ttl_ms: u64, stop: &Cancella
         // Nobody would give the lease back.
         return Err(Error::Stopped);
     }
-    let member = Member::join(MemberOptions { nodes: beats, card, ttl_ms }).map_err(Error::Database)?;
+    let member = Member::join(MemberOptions { nodes: beats, card, ttl_ms, bid }).map_err(Error::Database)?;
     Ok(Joined { store, nodes, nodes_secret, member })
+}
+
+/// A node without the key that secrets are sealed with must not become the holder: it would make another one, and whoever has
+/// the right one could not come back. Only the first node of all makes it.
+fn first_bid(nodes: &PgNodes, reader: &dyn Reader, key: &SealingKey) -> Result<Bid, Error> {
+    let sealed_with = nodes.sealed_with().map_err(Error::Database)?;
+    let is_new = !has_key(key)?;
+    let may_make = match &sealed_with {
+        SealedWith::GivenUp => true,
+        SealedWith::Key(_) => false,
+        // A database of a version that did not say.
+        SealedWith::Unsaid => !has_sealed(reader).map_err(Error::Database)?,
+    };
+    if is_new && !may_make {
+        return Ok(Bid::Follow);
+    }
+    key.make_missing().map_err(Error::SealingKey)?;
+    let own = key.mark().map_err(Error::SealingKey)?.expect("it was made");
+    match nodes.seal_with(&own).map_err(Error::Database)? {
+        SealedWith::Key(mark) if mark == own => Ok(Bid::Hold),
+        _ if is_new => key.unmake().map_err(Error::SealingKey).map(|()| Bid::Follow),
+        _ => Err(Error::SealingKey(key.is_another())),
+    }
+}
+
+fn has_key(key: &SealingKey) -> Result<bool, Error> {
+    Ok(key.mark().map_err(Error::SealingKey)?.is_some())
+}
+
+fn has_sealed(reader: &dyn Reader) -> store::Result<bool> {
+    Ok(reader.setting(secrets::SETTING)?.is_some() || reader.setting(webhook::SETTING)?.is_some())
 }
 
 /// The address of the database, where there is one.
@@ -190,6 +232,10 @@ async fn settle(
         let role = roles.borrow_and_update().clone();
         let why = match role {
             Role::Holder => return Ok(()),
+            Role::Unknown if cluster.member.is_reached() && !has_key(key)? => {
+                lobby.wait(Waits::Key, NO_KEY).await?;
+                continue;
+            }
             Role::Unknown => "no node holds the scheduler lease".to_owned(),
             Role::Follower { url, .. } => {
                 let asked = tokio::select! {
@@ -211,6 +257,10 @@ async fn settle(
         lobby.wait(waits, &why).await?;
     }
 }
+
+const NO_KEY: &str = "no node holds the scheduler lease, and this one has no secrets.key, so it must not. Start a node that has it, \
+                      or put a copy into the data directory; if it is lost for good, `runyard migrate --give-up-secrets` \
+                      lets a new one be made";
 
 /// What the nodes share by now.
 enum Shared {

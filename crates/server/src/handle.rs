@@ -33,6 +33,8 @@ pub struct Handle {
     shared: Arc<Shared>,
     /// What is asked through it is done at most once under this key.
     once: Option<Idempotency>,
+    /// How long an answer is waited for.
+    patience: Option<Duration>,
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq, Clone, Copy)]
@@ -116,7 +118,12 @@ impl Handle {
             posted: Arc::default(),
             reader,
         };
-        Handle { shared: Arc::new(shared), once: None }
+        Handle { shared: Arc::new(shared), once: None, patience: None }
+    }
+
+    /// What is not answered by then counts as one of unknown outcome: the database may take no writes for as long as it likes.
+    pub fn patient_for(self, patience: Duration) -> Handle {
+        Handle { patience: Some(patience), ..self }
     }
 
     /// For one command that is done at most once, whoever asks how often. One that turns out to be done already is answered
@@ -164,7 +171,14 @@ impl Handle {
             receiver
         };
         self.shared.wake.notify_one();
-        match receiver.await {
+        let answer = match self.patience {
+            None => receiver.await,
+            Some(patience) => match tokio::time::timeout(patience, receiver).await {
+                Ok(answer) => answer,
+                Err(_) => return Err(Unavailable::Recovering),
+            },
+        };
+        match answer {
             Ok(Answer::Replayed(_)) if self.once.is_some() => Err(Unavailable::Recovering),
             answer => answer.map_err(|_| Unavailable::Recovering),
         }

@@ -39,6 +39,8 @@ pub enum Waits {
     Database,
     /// A node that holds the lease and shares what a new one needs.
     Holder,
+    /// A holder that has the key of the secrets: this node must not be one, and nobody else is.
+    Key,
 }
 
 pub struct Lobby {
@@ -183,6 +185,7 @@ fn whom(waits: Waits) -> &'static str {
         Waits::Start => "its own start",
         Waits::Database => "the database",
         Waits::Holder => "the node that holds the scheduler lease",
+        Waits::Key => "a node that has the key that secrets are sealed with",
     }
 }
 

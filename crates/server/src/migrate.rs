@@ -1,6 +1,7 @@
 //! `runyard migrate`: the database's schema, brought up to date or only looked at.
 
-use runyard_store::postgres;
+use runyard_store::nodes::Nodes;
+use runyard_store::postgres::{self, PgNodes};
 use serde_json::Map;
 
 use crate::config::{Live, Sources};
@@ -20,6 +21,8 @@ pub enum MigrateMode {
     Act,
     /// Only counts them.
     Look,
+    /// Takes them, and lets the next node make a new key for secrets: nobody has the old one any more.
+    GiveUpSecrets,
 }
 
 /// `None` where the configuration names no database.
@@ -30,9 +33,13 @@ pub async fn migrate(sources: Sources, mode: MigrateMode) -> Result<Option<Migra
     let options = options(&merged.config, url, None);
     let work = move || match mode {
         MigrateMode::Look => postgres::check_migrations(&options),
-        MigrateMode::Act => {
+        MigrateMode::Act | MigrateMode::GiveUpSecrets => {
             let n_pending = postgres::check_migrations(&options)?;
-            postgres::migrate(&options)?;
+            let nodes = PgNodes::open(options)?;
+            if mode == MigrateMode::GiveUpSecrets {
+                nodes.secret()?;
+                nodes.give_up_seal()?;
+            }
             Ok(n_pending)
         }
     };

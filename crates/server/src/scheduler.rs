@@ -168,6 +168,7 @@ impl Scheduler {
             observer: options.observer,
             n_held: n_held_sender,
             seen_at: Instant::now(),
+            arrives: false,
             purge_at: Instant::now(),
             n_failed: 0,
             alone: Alone::default(),
@@ -235,6 +236,8 @@ struct Loop {
     /// What a stop waits for.
     n_held: watch::Sender<usize>,
     seen_at: Instant,
+    /// Its worker's arrival is in the inbox, or in the tick that is being made.
+    arrives: bool,
     /// At once: what grew old while the server was down goes first, and a server that never lives a minute purges too.
     purge_at: Instant,
     /// Recoveries since the last tick that went well.
@@ -388,7 +391,8 @@ impl Loop {
         self.seen_at = Instant::now();
         if yard.core().has_worker(self.spec.id) {
             events.push(Event::WorkerSeen { worker: self.spec.id, vitals: (self.vitals)() });
-        } else if self.alone.is_empty() {
+        } else if self.alone.is_empty() && !self.arrives {
+            // A second arrival would not present what the tick of the first one hands out, and that would count as lost.
             self.join();
         }
     }
@@ -405,6 +409,7 @@ impl Loop {
             Err(Failed { fenced: true, reason }) if self.tenure.is_shared() => self.deposed(&reason),
             Ok(ticked) => {
                 let took = began.elapsed();
+                self.arrives = false;
                 // While something suspect is still to come, one good tick does not end the row of failures.
                 if self.alone.is_empty() {
                     self.n_failed = 0;
@@ -489,6 +494,7 @@ impl Loop {
     }
 
     fn join(&mut self) {
+        (self.arrives, self.seen_at) = (true, Instant::now());
         let joined = self.worker.arrival(&self.spec);
         let repeated = self.worker.unacknowledged();
         if self.n_failed < 2 {

@@ -244,7 +244,7 @@ impl Server {
         let Footing { store, reader, tenure, cluster, lock } = footing;
         // The store's lock is held: nobody else is at work here.
         uploads::clear_parts(&data_dir);
-        let handle = Handle::new(reader.clone());
+        let handle = patient(Handle::new(reader.clone()), &tenure, &fixed);
         let shelf = Shelf {
             sources,
             no_auth: options.no_auth,
@@ -474,6 +474,14 @@ fn refreshed(documents: Documents, reader: Arc<dyn Reader>) -> Prepare {
     })
 }
 
+/// A database that can be reached and takes no writes must not hold clients up for longer than one that is away.
+fn patient(handle: Handle, tenure: &Tenure, live: &Live) -> Handle {
+    match tenure.is_shared() {
+        true => handle.patient_for(Duration::from_millis(live.current().config.nodes.wait_ms)),
+        false => handle,
+    }
+}
+
 /// What nodes have in common of their files.
 fn shared_files(cluster: &Cluster, data_dir: &Path) -> Result<(Arc<Keeper>, SharedUploads), Error> {
     let places = Places::new(data_dir).map_err(|source| Error::Data { path: data_dir.to_owned(), source })?;
@@ -484,6 +492,7 @@ fn shared_files(cluster: &Cluster, data_dir: &Path) -> Result<(Arc<Keeper>, Shar
 /// What only a node does: it follows while another is the holder, and so does its worker.
 async fn spawn_node(app: &Arc<App>, cluster: Arc<Cluster>, scheduler: &Scheduler) -> RunningOutpost {
     tokio::spawn(nodes::follow(app.clone(), cluster.clone()));
+    tokio::spawn(nodes::check_address(app.clone(), cluster.clone()));
     tokio::spawn(nodes::gather_progress(app.clone(), cluster.clone()));
     tokio::spawn(nodes::follow_progress(app.clone(), cluster.clone()));
     tokio::spawn(nodes::tell_used(app.clone(), cluster.clone()));

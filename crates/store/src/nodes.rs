@@ -82,6 +82,17 @@ pub struct AuditRow {
     pub body: Vec<u8>,
 }
 
+/// Which key the secrets in a database are sealed with. The key itself is never there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SealedWith {
+    /// Nobody has said so far.
+    Unsaid,
+    /// The key with this mark.
+    Key(Vec<u8>),
+    /// One that is lost: the next node may make another.
+    GivenUp,
+}
+
 /// Shared by whoever has to do with other nodes: many callers, each call blocks for one round trip.
 pub trait Nodes: Send + Sync {
     /// What nodes of this database prove to each other that they are; made by the first one.

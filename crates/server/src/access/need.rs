@@ -45,7 +45,12 @@ pub fn needed(method: &Method, path: &str) -> Need {
         "agents" | "lanes" | "stats" | "events" | "drain" if is_read => Need::Scope(Scope::Read, Reach::Own),
         "workers" => worker_need(method, rest),
         "nodes" if rest == "nodes" && is_read => Need::Scope(Scope::Read, Reach::All),
-        "nodes" if matches!(rest, "nodes/commits" | "nodes/progress" | "nodes/used" | "nodes/sealing-key") => {
+        "nodes"
+            if matches!(
+                rest,
+                "nodes/commits" | "nodes/self" | "nodes/progress" | "nodes/used" | "nodes/sealing-key"
+            ) =>
+        {
             Need::Node
         }
         "webhooks" if is_read && !rest.starts_with("webhooks/secret") => Need::Scope(Scope::Read, Reach::All),

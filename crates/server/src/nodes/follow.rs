@@ -4,6 +4,7 @@
 //! holder is asked to say when there is more: a call that it answers with its next commit.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -96,31 +97,46 @@ async fn refresh(app: &Arc<App>) -> bool {
     }
 }
 
-/// Has the holder say when it has committed something.
+/// Has the holder say when it has committed something. That it answers at all is what `/readyz` tells of it.
 async fn ask_for_hints(app: Arc<App>, cluster: Arc<Cluster>, hints: watch::Sender<u64>) {
     let mut roles = cluster.member.roles();
+    // Another holder is asked for what it has, not for what comes: it answers at once.
+    let mut after = 0;
     loop {
         let role = roles.borrow_and_update().clone();
         let Role::Follower { url, .. } = role else {
+            cluster.holder_serves.store(false, Ordering::Relaxed);
             if roles.changed().await.is_err() {
                 return;
             }
+            after = 0;
             continue;
         };
-        let after = *hints.borrow();
         let call = cluster.peers.get(&url, &format!("/v1/nodes/commits?after={after}")).timeout(HINT_MAX + HINT_MARGIN);
-        let answer = tokio::select! {
-            answer = call.send() => answer,
-            _ = roles.changed() => continue,
+        let seq = tokio::select! {
+            seq = hinted(call) => seq,
+            _ = roles.changed() => {
+                cluster.holder_serves.store(false, Ordering::Relaxed);
+                after = 0;
+                continue;
+            }
             () = app.stop.cancelled() => return,
         };
-        let text = match answer {
-            Ok(answer) if answer.status().is_success() => answer.text().await.ok(),
-            _ => None,
-        };
-        match text.and_then(|text| text.trim().parse::<u64>().ok()) {
-            Some(seq) => drop(hints.send_replace(seq)),
-            None => tokio::time::sleep(HINT_PAUSE).await,
+        cluster.holder_serves.store(seq.is_some(), Ordering::Relaxed);
+        match seq {
+            Some(seq) => {
+                after = seq;
+                hints.send_replace(seq);
+            }
+            None => {
+                after = 0;
+                tokio::time::sleep(HINT_PAUSE).await;
+            }
         }
     }
+}
+
+async fn hinted(call: reqwest::RequestBuilder) -> Option<u64> {
+    let answer = call.send().await.ok().filter(|answer| answer.status().is_success())?;
+    answer.text().await.ok()?.trim().parse().ok()
 }

@@ -38,6 +38,8 @@ pub struct MemberOptions {
     pub nodes: Arc<dyn Nodes>,
     pub card: NodeCard,
     pub ttl_ms: u64,
+    /// What it begins with.
+    pub bid: Bid,
 }
 
 /// This node among the others.
@@ -74,13 +76,13 @@ struct State {
 impl Member {
     /// The first beat is made here, so that a database that cannot be used is known at once.
     pub fn join(options: MemberOptions) -> store::Result<Arc<Member>> {
-        let MemberOptions { nodes, card, ttl_ms } = options;
+        let MemberOptions { nodes, card, ttl_ms, bid } = options;
         let member = Arc::new(Member {
             nodes,
             card,
             ttl_ms,
             speaking: Mutex::new(()),
-            state: Mutex::new(State { until: None, bid: Bid::Hold, reached: false, closed: false }),
+            state: Mutex::new(State { until: None, bid, reached: false, closed: false }),
             changed: Condvar::new(),
             role: watch::Sender::new(Role::Unknown),
             seen: watch::Sender::new(Seen::default()),
@@ -144,6 +146,11 @@ impl Member {
     pub fn deposed(&self) {
         self.lock().until = None;
         self.set_role(Role::Unknown);
+    }
+
+    /// This node has all that a holder needs.
+    pub fn may_hold(&self) {
+        self.lock().bid = Bid::Hold;
     }
 
     /// Gives the lease back, so that another node can have it at once, and follows from now on.
@@ -402,7 +409,8 @@ mod tests {
 
     fn member(nodes: &Arc<Scripted>, ttl_ms: u64) -> Arc<Member> {
         let card = NodeCard { id: NodeId(1), name: "a".into(), url: "http://1".into(), version: "0".into() };
-        Member::join(MemberOptions { nodes: nodes.clone(), card, ttl_ms }).expect("the database answers")
+        Member::join(MemberOptions { nodes: nodes.clone(), card, ttl_ms, bid: Bid::Hold })
+            .expect("the database answers")
     }
 
     #[test]

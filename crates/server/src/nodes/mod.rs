@@ -11,6 +11,7 @@
 //! | file | its one idea |
 //! |---|---|
 //! | `member` | the beat: who holds the lease, and until when this node may believe that it does |
+//! | `address` | whether a node is where it says that the others reach it |
 //! | `relay` | a request that the holder has to answer, through every change of holder |
 //! | `peer` | how nodes call each other, and prove that they are nodes |
 //! | `forwarded` | what the node that was asked says of a request: for whom, under which ids, whether again |
@@ -27,10 +28,12 @@
 //! database refuses its commit by the epoch. Nothing leaves a tick after the lease, so no other guard is needed.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use runyard_store::nodes::Nodes;
 use runyard_store::postgres::PgDepot;
 
+mod address;
 mod documents;
 mod follow;
 mod forwarded;
@@ -44,6 +47,7 @@ mod relay;
 mod uploads;
 mod used;
 
+pub use address::{SELF, check_address};
 pub use documents::{Documents, Error as DocumentError};
 pub use follow::{HINT_MAX, follow};
 pub use forwarded::{Forwarded, IDS};
@@ -64,6 +68,8 @@ pub struct Cluster {
     /// For what may take its time.
     pub nodes: Arc<dyn Nodes>,
     pub depot: Arc<PgDepot>,
+    /// Whether the holder, as this node knows it, answers other nodes and takes work.
+    pub holder_serves: AtomicBool,
     /// How far tasks are, as far as it is known here.
     pub progress: Latest,
 }

@@ -72,7 +72,7 @@ async fn answer(app: &Arc<App>, mut request: Request, next: Next) -> Response {
     };
     let patience = Duration::from_millis(app.config.current().config.nodes.wait_ms);
     let relay = Relay { member: &cluster.member, peers: &cluster.peers, patience };
-    let here = |request| serve(app, request, next.clone());
+    let here = |request| serve_as_holder(app, request, next.clone(), patience);
     if desk == Desk::HolderStreamed {
         return nodes::relay_streamed(&relay, request, forwarded, here).await;
     }
@@ -84,11 +84,24 @@ async fn answer(app: &Arc<App>, mut request: Request, next: Next) -> Response {
 
 /// Another node's request. It is not sent on again: who sent it knows better whom to ask next.
 async fn answer_node(app: &Arc<App>, mut request: Request, next: Next) -> Response {
-    if *app.handle.readiness().borrow() == Readiness::Following {
+    let is_for_any = request.uri().path() == nodes::SELF;
+    if !is_for_any && *app.handle.readiness().borrow() == Readiness::Following {
         return Error::Unavailable(Unavailable::NotHolder).into_response();
     }
     let forwarded = Forwarded::read(request.headers());
     request.extensions_mut().insert(forwarded);
+    serve(app, request, next).await
+}
+
+/// The lease is this node's before its scheduler has begun, and only then it knows what others changed while they held it:
+/// a worker that joined elsewhere would be told that there is no such worker, and stop all it runs.
+async fn serve_as_holder(app: &Arc<App>, request: Request, next: Next, patience: Duration) -> Response {
+    let mut readiness = app.handle.readiness();
+    let begun = readiness.wait_for(|readiness| *readiness != Readiness::Following);
+    match tokio::time::timeout(patience, begun).await {
+        Ok(Ok(_)) => {}
+        _ => return Error::Unavailable(Unavailable::NotHolder).into_response(),
+    }
     serve(app, request, next).await
 }
 

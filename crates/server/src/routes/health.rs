@@ -1,6 +1,7 @@
 //! How the server is: for probes, for Prometheus, for people.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::Json;
 use axum::extract::State;
@@ -9,7 +10,7 @@ use runyard_wire::{HealthView, VersionView};
 
 use crate::app::App;
 use crate::handle::Readiness;
-use crate::nodes::Role;
+use crate::nodes::{Cluster, Role};
 use crate::problem::Error;
 
 /// Is the process alive?
@@ -49,8 +50,12 @@ fn has_admin(app: &App) -> bool {
     !app.keys.are_asked_for() || app.keys.ring().has_admin()
 }
 
+/// One that answers: its lease alone does nothing for a client of this node.
 fn has_holder(app: &App) -> bool {
-    app.cluster.as_ref().is_some_and(|cluster| matches!(cluster.member.role(), Role::Follower { .. }))
+    let serves = |cluster: &Arc<Cluster>| cluster.holder_serves.load(Ordering::Relaxed);
+    app.cluster
+        .as_ref()
+        .is_some_and(|cluster| matches!(cluster.member.role(), Role::Follower { .. }) && serves(cluster))
 }
 
 /// What is running here?

@@ -64,7 +64,7 @@ async fn readyz(State(reception): State<Arc<Reception>>) -> (StatusCode, Json<He
     let word = match *reception.waits.borrow() {
         Waits::Start => "recovering",
         Waits::Database => "no database",
-        Waits::Holder => "no holder",
+        Waits::Holder | Waits::Key => "no holder",
     };
     (StatusCode::SERVICE_UNAVAILABLE, Json(HealthView { status: word.into() }))
 }
@@ -78,7 +78,7 @@ fn refusal(waits: Waits) -> Response {
     let error = match waits {
         Waits::Start => Error::Unavailable(Unavailable::Recovering),
         Waits::Database => Error::Store(store::Error::Away { doing: "starting", source: "it is not there yet".into() }),
-        Waits::Holder => Error::NoHolder,
+        Waits::Holder | Waits::Key => Error::NoHolder,
     };
     let mut response = problem_response(&problem(&error));
     response.headers_mut().insert(UNSETTLED, HeaderValue::from_static("true"));

@@ -53,6 +53,7 @@ pub fn router(app: Arc<App>) -> Router {
     router
         // Between nodes: no part of the API.
         .route("/v1/nodes/commits", get(nodes::commits))
+        .route(crate::nodes::SELF, get(nodes::own_id))
         .route("/v1/nodes/progress", get(nodes::progress))
         .route("/v1/nodes/used", post(nodes::used))
         .route("/v1/nodes/sealing-key", get(nodes::sealing_key))

@@ -12,7 +12,8 @@ use serde::Deserialize;
 use super::extract::Params;
 use crate::access::Used;
 use crate::app::App;
-use crate::nodes::{HINT_MAX, Told};
+use crate::handle::{Readiness, Unavailable};
+use crate::nodes::{HINT_MAX, SELF, Told};
 use crate::problem::Error;
 
 /// The nodes, by name. A server with a store of its own has none.
@@ -42,8 +43,14 @@ pub struct AfterParams {
     after: u64,
 }
 
-/// For a node that follows: the number of the last commit, as soon as there is one behind `after`.
-pub async fn commits(State(app): State<Arc<App>>, Params(params): Params<AfterParams>) -> String {
+/// For a node that follows: the number of the last commit, as soon as there is one behind `after`. A holder that cannot write
+/// does not answer it.
+pub async fn commits(State(app): State<Arc<App>>, Params(params): Params<AfterParams>) -> Result<String, Error> {
+    let mut readiness = app.handle.readiness();
+    let serves = |readiness: &Readiness| !matches!(readiness, Readiness::Recovering | Readiness::Following);
+    if !serves(&readiness.borrow()) {
+        return Err(Unavailable::Recovering.into());
+    }
     let feed = app.handle.feed();
     let mut commits = feed.commits();
     let news = async {
@@ -57,9 +64,16 @@ pub async fn commits(State(app): State<Arc<App>>, Params(params): Params<AfterPa
     };
     let seq = tokio::select! {
         seq = tokio::time::timeout(HINT_MAX, news) => seq.unwrap_or(params.after),
+        _ = readiness.wait_for(|readiness| !serves(readiness)) => return Err(Unavailable::Recovering.into()),
         () = app.stop.cancelled() => params.after,
     };
-    seq.to_string()
+    Ok(seq.to_string())
+}
+
+/// Who answers at this address?
+pub async fn own_id(State(app): State<Arc<App>>) -> Result<String, Error> {
+    let cluster = app.cluster.as_ref().ok_or_else(|| Error::NoRoute(SELF.to_owned()))?;
+    Ok(Id(cluster.member.card().id.0).to_string())
 }
 
 /// For a node that follows: how far tasks are, as soon as one of them has said something behind `after`.

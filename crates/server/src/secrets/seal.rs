@@ -10,6 +10,7 @@ use std::sync::Mutex;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use ring::aead::{Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use sha2::{Digest, Sha256};
 
 /// In the data directory, readable by its owner only.
 pub const KEY_FILE: &str = "secrets.key";
@@ -98,6 +99,30 @@ impl SealingKey {
             Err(error) if error.kind() == io::ErrorKind::NotFound => self.write(&text),
             Err(source) => Err(Error::Key { path: self.path.clone(), source }),
         }
+    }
+
+    /// What tells it from other keys, and tells nothing else of it. `None` while there is no key.
+    pub fn mark(&self) -> Result<Option<[u8; 32]>, Error> {
+        if !self.path.exists() {
+            return Ok(None);
+        }
+        self.key(Missing::Refuse)?;
+        let text = fs::read_to_string(&self.path).map_err(|source| Error::Key { path: self.path.clone(), source })?;
+        Ok(Some(Sha256::new_with_prefix(b"runyard sealing key ").chain_update(text.trim()).finalize().into()))
+    }
+
+    pub fn make_missing(&self) -> Result<(), Error> {
+        self.key(Missing::Make).map(drop)
+    }
+
+    /// Another node was faster to make one, and nothing was sealed with this.
+    pub fn unmake(&self) -> Result<(), Error> {
+        fs::remove_file(&self.path).map_err(|source| Error::Key { path: self.path.clone(), source })
+    }
+
+    /// It is not the key that the others have.
+    pub fn is_another(&self) -> Error {
+        Error::Other { path: self.path.clone() }
     }
 
     fn key(&self, missing: Missing) -> Result<LessSafeKey, Error> {

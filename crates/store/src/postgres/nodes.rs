@@ -11,7 +11,7 @@ use super::migrations;
 use super::query::all;
 use super::reader::Readers;
 use super::row::{Row, damaged, field, id_at, number};
-use crate::nodes::{AuditRow, Bid, Lease, NodeCard, NodeId, NodeList, NodeRow, Nodes, Standing};
+use crate::nodes::{AuditRow, Bid, Lease, NodeCard, NodeId, NodeList, NodeRow, Nodes, SealedWith, Standing};
 use crate::store::{Error, Result};
 
 pub struct PgNodes {
@@ -23,6 +23,30 @@ impl PgNodes {
     pub fn open(options: Options) -> Result<PgNodes> {
         migrations::migrate(&options)?;
         Ok(PgNodes { links: Arc::new(Readers::new(&options)?) })
+    }
+
+    pub fn sealed_with(&self) -> Result<SealedWith> {
+        const READ: &str = "SELECT sealing FROM node_secret WHERE one = 1";
+        let rows = self.links.with(|link| link.query(SAYING, READ, []))?;
+        let mark: Option<Vec<u8>> = rows.first().map(|row| field(row, 0)).transpose()?.flatten();
+        Ok(match mark {
+            None => SealedWith::Unsaid,
+            Some(mark) if mark.is_empty() => SealedWith::GivenUp,
+            Some(mark) => SealedWith::Key(mark),
+        })
+    }
+
+    /// Says which key it is, unless somebody has; gives the one that counts.
+    pub fn seal_with(&self, mark: &[u8]) -> Result<SealedWith> {
+        const SAY: &str = "UPDATE node_secret SET sealing = $1::bytea WHERE one = 1 AND coalesce(sealing, '') = ''";
+        self.links.with(|link| link.query(SAYING, SAY, [Param::bytes(mark)]))?;
+        self.sealed_with()
+    }
+
+    /// The key is lost: what it sealed cannot be opened any more.
+    pub fn give_up_seal(&self) -> Result<()> {
+        const GIVE_UP: &str = "UPDATE node_secret SET sealing = '' WHERE one = 1";
+        self.links.with(|link| link.query(SAYING, GIVE_UP, [])).map(drop)
     }
 
     /// The files that nodes share, over the same connections.

@@ -29,3 +29,7 @@ CREATE TABLE artifact_parts(
 -- Who changed what, in the order it was written. As many as are kept have consecutive numbers. `upto` is how many bytes all
 -- entries have had so far, this one included.
 CREATE TABLE audit(n bigint PRIMARY KEY, upto bigint NOT NULL, body bytea NOT NULL);
+
+-- The mark of the key that secrets in this database are sealed with, as the first node that had one said it; empty when it
+-- was given up. A node with another key, or with none, must not hold the lease.
+ALTER TABLE node_secret ADD COLUMN sealing bytea;
