@@ -143,6 +143,8 @@ impl Node {
     pub fn freeze(&mut self) {
         self.is_awake = false;
         self.server.signal("STOP");
+        // One thread takes the signal and stops the others; on a busy machine these go on until it had its turn.
+        wait_until(SOON, "it stands still", || stands_still(self.pid()));
     }
 
     pub fn thaw(&mut self) {
@@ -166,6 +168,16 @@ impl Node {
     pub fn last_lines(&self) -> String {
         last_lines(&self.data)
     }
+}
+
+/// Is every thread of this process stopped?
+fn stands_still(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    threads.flatten().all(|thread| {
+        // The state stands behind the name, which may have anything in it. A thread that is gone does nothing any more.
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_none_or(|rest| rest.is_empty() || rest.starts_with('T'))
+    })
 }
 
 fn spawn(site: &Site, store: &str, data: &Path, config: &str) -> Server {

@@ -44,8 +44,9 @@ fn stored_asleep(cluster: &mut Cluster, asked: &Asked) -> (usize, Answer) {
     (sleeper, answer)
 }
 
+/// For a table: who writes the audit log may wait for another lock.
 const WAITING: &str =
-    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'relation'";
 
 /// For later. Each kind of command is given once before, so that its statements are prepared, and a transaction is all that
 /// is left to be sent.
