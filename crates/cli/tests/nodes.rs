@@ -27,6 +27,8 @@ mod schema;
 mod sleeper;
 #[path = "nodes/start.rs"]
 mod start;
+#[path = "nodes/streams.rs"]
+mod streams;
 #[path = "nodes/trouble.rs"]
 mod trouble;
 #[path = "nodes/unheard.rs"]
