@@ -29,6 +29,8 @@ mod seal;
 mod sleeper;
 #[path = "nodes/start.rs"]
 mod start;
+#[path = "nodes/streams.rs"]
+mod streams;
 #[path = "nodes/takeover.rs"]
 mod takeover;
 #[path = "nodes/trouble.rs"]

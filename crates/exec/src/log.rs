@@ -24,7 +24,7 @@ pub const LOG_BYTES_MAX: u64 = 10 * 1024 * 1024;
 /// Longer lines are split.
 pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub enum Stream {
     Stdout,
     Stderr,

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use runyard_core::event::Event;
 use runyard_core::ids::{TaskId, WorkerId};
 use runyard_core::name::{Blob, Name};
-use runyard_store::postgres::OfAttempt;
+use runyard_store::postgres::{Known, OfAttempt};
 use runyard_store::store::{self, Reader};
 use runyard_worker::{LogFollow, Progress, Worker};
 use serde_json::{Map, Value};
@@ -81,15 +81,19 @@ impl App {
         self.cluster.as_ref().is_none_or(|cluster| cluster.member.holds())
     }
 
-    /// The log of an ended attempt whose file is on another node's disk is brought here, where the database has it.
+    /// The log of an ended attempt is brought here where the database has more of it: its file is on another node's disk, or
+    /// the lease was elsewhere when the attempt ended, and what came here is only its beginning.
     pub async fn bring_log(&self, task: TaskId, attempt: u32) {
         let Some(cluster) = self.cluster.clone() else { return };
         let path = self.worker.places().log_file(task.0, attempt);
         let bring = move || -> Option<()> {
-            if path.exists() {
+            let of = OfAttempt { task, attempt };
+            let bytes_here = std::fs::metadata(&path).map_or(0, |about| about.len());
+            let known = cluster.depot.known(&[of]).ok()?;
+            if !matches!(known[..], [Known::Ended { log_bytes: Some(kept), .. }] if kept > bytes_here) {
                 return None;
             }
-            let log = cluster.depot.log(OfAttempt { task, attempt }).ok()??;
+            let log = cluster.depot.log(of).ok()??;
             std::fs::create_dir_all(path.parent()?).ok()?;
             let draft = path.with_extension("brought");
             std::fs::write(&draft, log).and_then(|()| std::fs::rename(&draft, &path)).ok()

@@ -22,6 +22,7 @@ mod edge;
 mod intake;
 #[cfg_attr(not(feature = "otlp"), path = "otlp_off.rs")]
 mod otlp;
+mod output;
 mod problem;
 mod routes;
 mod secrets;

@@ -12,6 +12,7 @@ pub struct Stream {
     reader: BufReader<TcpStream>,
     /// What is left of the chunk that is being read.
     chunk: usize,
+    has_ended: bool,
     pub head: String,
 }
 
@@ -29,7 +30,7 @@ impl Stream {
         }
         assert!(head.starts_with("HTTP/1.1 200"), "{head}");
         assert!(head.to_ascii_lowercase().contains("transfer-encoding: chunked"), "{head}");
-        Stream { reader, chunk: 0, head }
+        Stream { reader, chunk: 0, has_ended: false, head }
     }
 
     /// The next line without its end; `None` when the stream is over.
@@ -67,6 +68,12 @@ impl Stream {
         self.sse().expect("the stream goes on").2
     }
 
+    /// Whether the last chunk has come. A stream that is over without it was broken off.
+    #[allow(dead_code, reason = "each test file uses its own part")]
+    pub fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
     fn byte(&mut self) -> Option<u8> {
         if self.chunk == 0 {
             let mut size = String::new();
@@ -79,6 +86,7 @@ impl Stream {
             }
             self.chunk = usize::from_str_radix(size.trim(), 16).unwrap();
             if self.chunk == 0 {
+                self.has_ended = true;
                 return None;
             }
         }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{LINE_BYTES_MAX, Stream};
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Line {
     pub stream: Stream,
     /// Milliseconds since the Unix epoch.

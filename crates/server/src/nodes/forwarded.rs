@@ -1,5 +1,5 @@
-//! What is known of a request beside what it says itself: who asked, under which ids its rows are made, and whether an
-//! earlier try may have been stored.
+//! What is known of a request beside what it says itself: who asked, under which ids its rows are made, whether an earlier
+//! try may have been stored, and in which form a node wants the answer.
 //!
 //! The node that a client speaks to makes the ids. So a command that is sent on twice, because nobody knows whether the
 //! first one was stored, names the same rows both times, and the second one finds them.
@@ -17,6 +17,8 @@ use crate::clock;
 pub const IDS: HeaderName = HeaderName::from_static("runyard-ids");
 pub const ASKED: HeaderName = HeaderName::from_static("runyard-asked");
 pub const ASKED_FOR: HeaderName = HeaderName::from_static("runyard-for");
+pub const FORM: HeaderName = HeaderName::from_static("runyard-form");
+const IN_PARTS: HeaderValue = HeaderValue::from_static("in-parts");
 const AGAIN: HeaderValue = HeaderValue::from_static("again");
 
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +28,22 @@ pub struct Forwarded {
     pub asked: Asked,
     /// The client's address, where another node speaks for it.
     pub address: Option<IpAddr>,
+    pub form: Form,
+}
+
+/// How output is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// As the client wants it.
+    AsAsked,
+    /// To a node, which may have to go on elsewhere ([`crate::output`]).
+    InParts,
 }
 
 impl Forwarded {
     /// A client's own request.
     pub fn fresh() -> Forwarded {
-        Forwarded { ids: clock::new_id(), asked: Asked::Once, address: None }
+        Forwarded { ids: clock::new_id(), asked: Asked::Once, address: None, form: Form::AsAsked }
     }
 
     /// As another node tells of it. What it leaves out is as for a fresh one.
@@ -39,7 +51,8 @@ impl Forwarded {
         let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         let ids = text(&IDS).and_then(|text| text.parse::<Id>().ok()).map_or_else(clock::new_id, |Id(id)| id);
         let asked = if headers.get(&ASKED) == Some(&AGAIN) { Asked::Again } else { Asked::Once };
-        Forwarded { ids, asked, address: text(&ASKED_FOR).and_then(|text| text.parse().ok()) }
+        let form = if headers.get(&FORM) == Some(&IN_PARTS) { Form::InParts } else { Form::AsAsked };
+        Forwarded { ids, asked, address: text(&ASKED_FOR).and_then(|text| text.parse().ok()), form }
     }
 
     pub fn write(&self, headers: &mut HeaderMap) {
@@ -54,6 +67,9 @@ impl Forwarded {
         }
         if self.asked == Asked::Again {
             headers.insert(ASKED, AGAIN);
+        }
+        if self.form == Form::InParts {
+            headers.insert(FORM, IN_PARTS);
         }
     }
 
@@ -106,9 +122,10 @@ mod tests {
             (0..1001).map(|_| ids.next()).collect::<Vec<u128>>()
         };
         let mut headers = HeaderMap::new();
-        Forwarded { asked: Asked::Again, address: "10.1.2.3".parse().ok(), ..asked }.write(&mut headers);
+        let sent = Forwarded { asked: Asked::Again, address: "10.1.2.3".parse().ok(), form: Form::InParts, ..asked };
+        sent.write(&mut headers);
         let again = Forwarded::read(&headers);
-        assert_eq!((again.asked, again.address), (Asked::Again, "10.1.2.3".parse().ok()));
+        assert_eq!((again.asked, again.address, again.form), (sent.asked, sent.address, sent.form));
         assert_eq!(given(&asked), given(&again));
         assert_eq!(given(&asked).into_iter().collect::<BTreeSet<_>>().len(), 1001);
         let other = Forwarded::fresh();

@@ -13,6 +13,7 @@
 //! | `member` | the beat: who holds the lease, and until when this node may believe that it does |
 //! | `address` | whether a node is where it says that the others reach it |
 //! | `relay` | a request that the holder has to answer, through every change of holder |
+//! | `resume` | the output of a task, from where one holder broke off at the next |
 //! | `peer` | how nodes call each other, and prove that they are nodes |
 //! | `forwarded` | what the node that was asked says of a request: for whom, under which ids, whether again |
 //! | `once` | commands that leave nothing behind that a second try would find |
@@ -44,13 +45,14 @@ mod outpost;
 mod peer;
 mod progress;
 mod relay;
+mod resume;
 mod uploads;
 mod used;
 
 pub use address::{SELF, check_address};
 pub use documents::{Documents, Error as DocumentError};
 pub use follow::{HINT_MAX, follow};
-pub use forwarded::{Forwarded, IDS};
+pub use forwarded::{Form, Forwarded, IDS};
 pub use keeper::{KeepError, Keeper, keep_artifact};
 pub use member::{Member, MemberOptions, Role, Tenure};
 pub use once::Once;
@@ -58,6 +60,7 @@ pub use outpost::{Outpost, OutpostLink, WORKER};
 pub use peer::{Error as PeerError, NODE, Peers};
 pub use progress::{Latest, Told, follow as follow_progress, gather as gather_progress};
 pub use relay::{Desk, Relay, UNSETTLED, Whole, relay, relay_streamed};
+pub use resume::{OutputRelay, relay_output};
 pub use uploads::{Error as UploadError, SharedUploads};
 pub use used::tell_used;
 

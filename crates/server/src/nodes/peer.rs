@@ -1,13 +1,14 @@
 //! How nodes call each other. That a caller is a node is proven with the secret that the database keeps for its nodes.
 
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::Response;
-use futures_util::StreamExt;
+use futures_util::{Stream, StreamExt, TryStreamExt, stream};
 use reqwest::{Certificate, Client, ClientBuilder, Url};
 use subtle::ConstantTimeEq;
 
@@ -44,7 +45,7 @@ pub enum Error {
     Certificates {
         path: std::path::PathBuf,
         #[source]
-        source: std::io::Error,
+        source: io::Error,
     },
     #[error("connections to other nodes cannot be made")]
     Http(#[from] reqwest::Error),
@@ -120,7 +121,8 @@ fn to_nodes(certificates: &[Certificate]) -> ClientBuilder {
     certificates.iter().cloned().fold(builder, ClientBuilder::add_root_certificate)
 }
 
-/// Another node's answer as this node's, until `until` where it does not end by itself.
+/// Another node's answer as this node's. One that does not end by itself is broken off by `until`: nobody must take what
+/// came so far for the whole.
 pub fn passed_back(answer: reqwest::Response, until: impl Future<Output = ()> + Send + 'static) -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = answer.status();
@@ -131,10 +133,23 @@ pub fn passed_back(answer: reqwest::Response, until: impl Future<Output = ()> + 
             response.headers_mut().insert(header::CONTENT_LENGTH, length);
             Body::from_stream(answer.bytes_stream())
         }
-        None => Body::from_stream(answer.bytes_stream().take_until(Box::pin(until))),
+        None => Body::from_stream(broken_off(answer.bytes_stream().map_err(io::Error::other), until)),
     };
     *response.body_mut() = body;
     response
+}
+
+fn broken_off(
+    bytes: impl Stream<Item = io::Result<Bytes>> + Unpin,
+    until: impl Future<Output = ()>,
+) -> impl Stream<Item = io::Result<Bytes>> {
+    stream::unfold(Some((bytes, Box::pin(until))), async |state| {
+        let (mut bytes, mut until) = state?;
+        tokio::select! {
+            piece = bytes.next() => piece.map(|piece| (piece, Some((bytes, until)))),
+            () = &mut until => Some((Err(io::Error::other("another node holds the scheduler lease")), None)),
+        }
+    })
 }
 
 fn without_hops(headers: &HeaderMap) -> HeaderMap {
@@ -184,6 +199,17 @@ mod tests {
         assert!(!peers.knows(&header_of(&[8; 32])));
         assert!(!peers.knows(&HeaderValue::from_static("")));
         assert!(!peers.knows(&HeaderValue::from_static("0707")));
+    }
+
+    #[tokio::test]
+    async fn what_ends_by_itself_ends_and_what_is_cut_breaks_off() {
+        let piece = || Ok(Bytes::from_static(b"piece"));
+        let whole = broken_off(stream::iter([piece()]), std::future::pending());
+        assert!(whole.map(|piece| piece.is_ok()).collect::<Vec<_>>().await == [true]);
+        let endless = stream::iter([piece()]).chain(stream::pending());
+        let mut cut = std::pin::pin!(broken_off(endless, std::future::ready(())));
+        while cut.next().await.is_some_and(|piece| piece.is_ok()) {}
+        assert!(cut.next().await.is_none(), "nothing follows a break");
     }
 
     #[test]

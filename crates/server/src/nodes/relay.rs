@@ -31,7 +31,7 @@ use crate::problem::Error;
 pub const UNSETTLED: HeaderName = HeaderName::from_static("runyard-unsettled");
 
 /// Between two tries while nothing is heard of a new holder: one that has just begun may still be loading.
-const TRY_EVERY: Duration = Duration::from_millis(100);
+pub(super) const TRY_EVERY: Duration = Duration::from_millis(100);
 
 /// Where a request is answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +41,8 @@ pub enum Desk {
     Holder,
     /// At the holder, and only once: its body is as long as it likes, so nobody keeps it for another try.
     HolderStreamed,
+    /// At the holder, and from where it breaks off at the next one: the output of a task.
+    HolderOutput,
 }
 
 impl Desk {
@@ -49,6 +51,7 @@ impl Desk {
         let parts: Vec<&str> = rest.split('/').collect();
         match (method, parts.as_slice()) {
             (&Method::PUT, ["workers", _, "tasks", _, "artifacts", ..]) => Desk::HolderStreamed,
+            (&Method::GET, ["tasks", _, "logs"]) => Desk::HolderOutput,
             // It needs nothing but the database.
             (&Method::PUT, ["uploads"]) => Desk::Here,
             (&Method::GET | &Method::HEAD, parts) if is_read(parts) => Desk::Here,
@@ -91,6 +94,7 @@ pub struct Relay<'a> {
 }
 
 /// A request with its body in memory, so that it can be asked again.
+#[derive(Clone)]
 pub struct Whole {
     pub parts: Parts,
     pub body: Bytes,
@@ -108,15 +112,28 @@ impl Whole {
 pub async fn relay<F: Future<Output = Response>>(
     relay: &Relay<'_>,
     whole: Whole,
-    mut forwarded: Forwarded,
+    forwarded: Forwarded,
     here: impl Fn(Request) -> F,
 ) -> Response {
+    match settled(relay, whole, forwarded, here).await {
+        Some((_, answer)) => answer,
+        None => Error::NoHolder.into_response(),
+    }
+}
+
+/// The answer, and as what this node got it. None when there was no holder for too long.
+pub(super) async fn settled<F: Future<Output = Response>>(
+    relay: &Relay<'_>,
+    whole: Whole,
+    mut forwarded: Forwarded,
+    here: impl Fn(Request) -> F,
+) -> Option<(Role, Response)> {
     let began = Instant::now();
     let mut roles = relay.member.roles();
     loop {
         let role = roles.borrow_and_update().clone();
         let is_asked = role != Role::Unknown;
-        let tried = match role {
+        let tried = match &role {
             Role::Unknown => None,
             // Whoever was asked may be stopped, or cut off from the database: it would not answer for long.
             Role::Holder => tokio::select! {
@@ -124,20 +141,20 @@ pub async fn relay<F: Future<Output = Response>>(
                 _ = roles.changed() => None,
             },
             Role::Follower { url, .. } => tokio::select! {
-                answer = relay.peers.send(&url, &whole.parts, whole.body.clone(), &forwarded) => {
-                    answer.ok().map(|answer| passed_back(answer, role_changed(relay.member.roles())))
+                answer = relay.peers.send(url, &whole.parts, whole.body.clone(), &forwarded) => {
+                    answer.ok().map(|answer| passed_back(answer, is_not(role.clone(), roles.clone())))
                 }
                 _ = roles.changed() => None,
             },
         };
         match tried {
-            Some(answer) if !answer.headers().contains_key(UNSETTLED) => return answer,
+            Some(answer) if !answer.headers().contains_key(UNSETTLED) => return Some((role, answer)),
             _ if is_asked => forwarded.asked = Asked::Again,
             _ => {}
         }
         let left = relay.patience.saturating_sub(began.elapsed());
         if left.is_zero() {
-            return Error::NoHolder.into_response();
+            return None;
         }
         let _ = tokio::time::timeout(TRY_EVERY.min(left), roles.changed()).await;
     }
@@ -154,13 +171,13 @@ pub async fn relay_streamed<F: Future<Output = Response>>(
     let mut roles = relay.member.roles();
     loop {
         let role = roles.borrow_and_update().clone();
-        match role {
+        match &role {
             Role::Holder => return here(request).await,
             Role::Follower { url, .. } => {
                 let (parts, body) = request.into_parts();
                 let body = reqwest::Body::wrap_stream(body.into_data_stream().map_err(std::io::Error::other));
-                return match relay.peers.send(&url, &parts, body, &forwarded).await {
-                    Ok(answer) => passed_back(answer, role_changed(relay.member.roles())),
+                return match relay.peers.send(url, &parts, body, &forwarded).await {
+                    Ok(answer) => passed_back(answer, is_not(role.clone(), roles)),
                     Err(_) => Error::NoHolder.into_response(),
                 };
             }
@@ -174,10 +191,10 @@ pub async fn relay_streamed<F: Future<Output = Response>>(
     }
 }
 
-async fn role_changed(mut roles: watch::Receiver<Role>) {
-    roles.mark_unchanged();
+/// Returns when this node is something else than it was.
+pub(super) async fn is_not(role: Role, mut roles: watch::Receiver<Role>) {
     // Without a sender the node is gone, and its connections with it.
-    let _ = roles.changed().await;
+    let _ = roles.wait_for(|now| *now != role).await;
 }
 
 #[cfg(test)]
@@ -193,7 +210,8 @@ mod tests {
             ("GET", "/v1/tasks/x", Desk::Here),
             ("GET", "/v1/tasks/x/wait", Desk::Here),
             ("GET", "/v1/tasks/x/explain", Desk::Holder),
-            ("GET", "/v1/tasks/x/logs", Desk::Holder),
+            ("GET", "/v1/tasks/x/logs", Desk::HolderOutput),
+            ("HEAD", "/v1/tasks/x/logs", Desk::Holder),
             ("GET", "/v1/tasks/x/artifacts/a", Desk::Holder),
             ("POST", "/v1/tasks", Desk::Holder),
             ("PATCH", "/v1/tasks/x", Desk::Holder),

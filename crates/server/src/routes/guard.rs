@@ -9,16 +9,20 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 
 use runyard_core::ids::WorkerId;
 use runyard_wire::Id;
+use tokio_util::sync::CancellationToken;
 
 use super::extract::{BATCH_BODY_BYTES_MAX, BodyRules, body_bytes};
+use super::logs;
 use crate::access::{Caller, Need, Reach, Scope, hosts, needed};
 use crate::app::App;
 use crate::edge::{self, Peer};
 use crate::handle::{Readiness, Unavailable};
-use crate::nodes::{self, Desk, Forwarded, IDS, NODE, Once, Relay, WORKER, Whole};
+use crate::nodes::{self, Desk, Forwarded, IDS, NODE, Once, OutputRelay, Relay, WORKER, Whole};
 use crate::problem::Error;
 use crate::workers;
 
@@ -72,13 +76,38 @@ async fn answer(app: &Arc<App>, mut request: Request, next: Next) -> Response {
     };
     let patience = Duration::from_millis(app.config.current().config.nodes.wait_ms);
     let relay = Relay { member: &cluster.member, peers: &cluster.peers, patience };
-    let here = |request| serve_as_holder(app, request, next.clone(), patience);
+    let here = serving(app.clone(), next, patience);
     if desk == Desk::HolderStreamed {
         return nodes::relay_streamed(&relay, request, forwarded, here).await;
     }
     match whole(request).await {
+        Ok(whole) if desk == Desk::HolderOutput => {
+            let (cluster, stop) = (cluster.clone(), app.stop.clone());
+            let until = if logs::is_followed(&whole.parts.uri) { stop } else { CancellationToken::new() };
+            output(OutputRelay { cluster, patience, until, whole, forwarded, here }).await
+        }
         Ok(whole) => nodes::relay(&relay, whole, forwarded, here).await,
         Err(error) => error.into_response(),
+    }
+}
+
+/// The output of a task, in the form that was asked for.
+async fn output<H>(relay: OutputRelay<H>) -> Response
+where
+    H: Fn(Request) -> BoxFuture<'static, Response> + Send + Sync + 'static,
+{
+    let headers = relay.whole.parts.headers.clone();
+    match nodes::relay_output(relay).await {
+        Ok(parts) => logs::as_asked(&headers, parts),
+        Err(answer) => answer,
+    }
+}
+
+/// As [`serve_as_holder`], for as long as an answer takes.
+fn serving(app: Arc<App>, next: Next, patience: Duration) -> impl Fn(Request) -> BoxFuture<'static, Response> {
+    move |request| {
+        let (app, next) = (app.clone(), next.clone());
+        async move { serve_as_holder(&app, request, next, patience).await }.boxed()
     }
 }
 

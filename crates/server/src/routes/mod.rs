@@ -26,6 +26,7 @@ mod settings;
 mod stats;
 mod stream;
 mod sync;
+mod tail;
 mod tasks;
 mod uploads;
 mod wait;
