@@ -23,6 +23,8 @@ mod files;
 mod handover;
 #[path = "nodes/schema.rs"]
 mod schema;
+#[path = "nodes/shown.rs"]
+mod shown;
 #[path = "nodes/sleeper.rs"]
 mod sleeper;
 #[path = "nodes/start.rs"]
