@@ -6,7 +6,7 @@ use runyard_testbed::Options;
 use serde_json::{Value, json};
 
 use crate::beside_others;
-use crate::cluster::{CONFIG, Cluster, Plan, SOON, Site};
+use crate::cluster::{CONFIG, Cluster, Node, Plan, SOON, Site};
 use crate::commands::runyard;
 use crate::support::{Client, wait_until};
 
@@ -140,4 +140,49 @@ fn whoever_joins_with_a_key_is_no_server_s_own_worker_whatever_it_says() {
     let worker = cluster.get(0, &format!("/v1/workers/{}", joined.json()["id"].as_str().unwrap()));
     assert_eq!((&worker["name"], &worker["embedded"]), (&json!("stranger"), &json!(false)), "{worker:#}");
     assert_ne!(worker["id"], *own);
+}
+
+#[test]
+fn a_node_that_is_not_heard_of_any_more_is_away() {
+    let _turn = beside_others();
+    let mut cluster = Cluster::of(2);
+    let holder = cluster.holder();
+    let gone = 1 - holder;
+    cluster.nodes[gone].kill9();
+    let role = || {
+        let view = cluster.get(holder, "/v1/nodes");
+        let node = items(&view).iter().find(|node| node["name"] == cluster.nodes[gone].name());
+        node.expect("it is listed for a day")["role"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(role(), "follower", "it may be a beat that is late");
+    let earlier = "UPDATE nodes SET seen_at = seen_at - interval '11 seconds' WHERE name = ";
+    cluster.sql(&format!("{earlier}'{}'", cluster.nodes[gone].name()));
+    assert_eq!(role(), "away");
+    let printed = runyard(&cluster, holder, &["nodes"]);
+    let line = printed.lines().find(|line| line.contains(cluster.nodes[gone].name())).unwrap();
+    assert!(line.contains("away") && !line.contains("follower"), "{printed}");
+    cluster.nodes[gone].start_again();
+    cluster.nodes[gone].until_ready();
+    let view = cluster.get(holder, "/v1/nodes");
+    assert!(items(&view).iter().all(|node| node["role"] != "away"), "{view:#}");
+}
+
+#[test]
+fn a_node_that_is_called_as_another_one_says_so_and_is_told_apart() {
+    let _turn = beside_others();
+    let cluster = Cluster::of(1);
+    let data = cluster.home().join("twin");
+    let twin = Node::start(Site::on_loopback("node-1"), cluster.url(), data, CONFIG);
+    twin.until_ready();
+    wait_until(SOON, "it warns", || twin.said().contains("another node has the same name"));
+    let view = cluster.get(0, "/v1/nodes");
+    let other = items(&view).iter().find(|node| node["isSelf"] == true).unwrap()["id"].as_str().unwrap();
+    assert!(twin.said().contains(other), "{}", twin.said());
+    assert!(!cluster.nodes[0].said().contains("the same name"), "it was alone when it started");
+    let printed = runyard(&cluster, 0, &["nodes"]);
+    for node in items(&view) {
+        let end = node["id"].as_str().unwrap().rsplit('-').next().unwrap();
+        assert_eq!(printed.lines().filter(|line| line.contains(end)).count(), 1, "{printed}");
+    }
+    assert_eq!(items(&view).len(), 2);
 }

@@ -11,6 +11,7 @@
 //! | file | its one idea |
 //! |---|---|
 //! | `member` | the beat: who holds the lease, and until when this node may believe that it does |
+//! | `neighbours` | the others: who is there, who is called the same |
 //! | `relay` | a request that the holder has to answer, through every change of holder |
 //! | `peer` | how nodes call each other, and prove that they are nodes |
 //! | `forwarded` | what the node that was asked says of a request: for whom, under which ids, whether again |
@@ -36,6 +37,7 @@ mod follow;
 mod forwarded;
 mod keeper;
 mod member;
+mod neighbours;
 mod once;
 mod outpost;
 mod peer;
@@ -49,6 +51,7 @@ pub use follow::{HINT_MAX, follow};
 pub use forwarded::{Forwarded, IDS};
 pub use keeper::{KeepError, Keeper, keep_artifact};
 pub use member::{Member, MemberOptions, Role, Tenure};
+pub use neighbours::{role_of, warn_of_namesakes};
 pub use once::Once;
 pub use outpost::{Outpost, OutpostLink, WORKER};
 pub use peer::{Error as PeerError, NODE, Peers};
