@@ -25,6 +25,8 @@ mod handover;
 mod schema;
 #[path = "nodes/seal.rs"]
 mod seal;
+#[path = "nodes/shown.rs"]
+mod shown;
 #[path = "nodes/sleeper.rs"]
 mod sleeper;
 #[path = "nodes/start.rs"]

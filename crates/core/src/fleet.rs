@@ -21,6 +21,8 @@ pub(crate) struct Worker {
     pub registered: Option<Registered>,
     /// One that is known and has not come, or gone, has leases at most, and gets nothing.
     pub joined: bool,
+    /// It shares the scheduler's process. Another server's own joins from elsewhere, and may be this one at another time.
+    pub is_here: bool,
     pub draining: bool,
     /// Why it is not there, and since when.
     pub absence: Text,
@@ -301,6 +303,7 @@ impl Worker {
             spec,
             registered: None,
             joined: false,
+            is_here: false,
             draining: false,
             absence: "has not come yet".into(),
             absent_since_ms: now_ms,

@@ -28,11 +28,11 @@ pub struct WorkerSpec {
     pub capacity: Resources,
     pub parallel_max: Option<u32>,
     pub labels: Vec<(Name, Name)>,
-    /// The server's own: no CPU guard, never cooled.
+    /// A server's own, in the scheduler's process or in that of another node: no CPU guard, never cooled.
     pub embedded: bool,
 }
 
-/// A worker that registered, as the store keeps it. The embedded one needs none.
+/// A worker that registered, as the store keeps it. The one in the scheduler's process needs none.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkerRow {
     pub spec: WorkerSpec,
@@ -104,7 +104,7 @@ pub enum WorkerRefusal {
     TooMany {
         limit: u32,
     },
-    /// The server's own can be drained like any other, but not removed.
+    /// The one in the scheduler's process can be drained like any other, but nobody registers for it or removes it.
     Embedded,
 }
 

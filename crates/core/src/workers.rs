@@ -37,7 +37,7 @@ impl Core {
         let id = row.spec.id;
         let WorkerRow { spec, session, about, .. } = row;
         match self.fleet.workers.get_mut(&id) {
-            Some(worker) if worker.spec.embedded => return Err(WorkerRefusal::Embedded),
+            Some(worker) if worker.is_here => return Err(WorkerRefusal::Embedded),
             Some(worker) if worker.registered.is_some() => {
                 let at = worker.registered.as_ref().map_or(now.wall_ms, |registered| registered.at);
                 worker.registered = Some(Registered { session, at, about, spec });
@@ -93,7 +93,7 @@ impl Core {
             (false, false) => return Err(WorkerRefusal::NotJoined),
             (false, true) => {
                 let spec = registered.spec.clone();
-                self.on_worker_joined(now, spec, &sync.held, out);
+                self.worker_joins(now, Worker::new(spec, now.steady_ms), &sync.held, out);
             }
             (true, _) => {}
         }
@@ -115,9 +115,15 @@ impl Core {
         Ok(WorkerAnswer::Synced { refused })
     }
 
+    /// The worker of this process.
     pub(crate) fn on_worker_joined(&mut self, now: Now, spec: WorkerSpec, held: &[Held], out: &mut Vec<Command>) {
-        let id = spec.id;
-        let mut worker = Worker { joined: true, absence: Text::default(), ..Worker::new(spec, now.steady_ms) };
+        let is_here = spec.embedded;
+        self.worker_joins(now, Worker { is_here, ..Worker::new(spec, now.steady_ms) }, held, out);
+    }
+
+    fn worker_joins(&mut self, now: Now, worker: Worker, held: &[Held], out: &mut Vec<Command>) {
+        let id = worker.spec.id;
+        let mut worker = Worker { joined: true, absence: Text::default(), ..worker };
         if self.has_bug(Bug::ParallelIgnored) {
             worker.spec.parallel_max = None;
         }
@@ -330,7 +336,7 @@ impl Core {
 
     fn on_remove(&mut self, now: Now, id: WorkerId, out: &mut Vec<Command>) -> Result<WorkerAnswer, WorkerRefusal> {
         let worker = self.fleet.workers.get(&id).ok_or(WorkerRefusal::NotFound)?;
-        if worker.spec.embedded {
+        if worker.is_here {
             return Err(WorkerRefusal::Embedded);
         }
         self.lose_leases(now, id, "its worker was removed", out);
@@ -402,8 +408,10 @@ impl Core {
             named: capacity.named.iter().map(named).collect(),
         };
         let cooling_ms = worker.cooling_until_ms.saturating_sub(now.steady_ms);
+        // What the one here registered with was for the holder before.
+        let registered = worker.registered.as_ref().filter(|_| !worker.is_here);
         WorkerView {
-            spec: worker.registered.as_ref().map_or(&worker.spec, |registered| &registered.spec).clone(),
+            spec: registered.map_or(&worker.spec, |registered| &registered.spec).clone(),
             status,
             reason,
             draining: worker.draining,

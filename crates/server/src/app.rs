@@ -31,7 +31,7 @@ use crate::waiters::Waiters;
 use crate::webhook::Webhooks;
 use crate::workers::Roster;
 
-/// The name of the worker inside the server.
+/// The name of the worker inside a server that has no name itself.
 pub const WORKER_EMBEDDED: &str = "embedded";
 
 pub struct App {
@@ -165,8 +165,12 @@ impl App {
         }
     }
 
+    /// Several nodes call a worker the same: by its id, also where it is their own.
     pub fn worker_name(&self, id: WorkerId) -> String {
-        if id == self.worker.id() { WORKER_EMBEDDED.to_owned() } else { runyard_wire::Id(id.0).to_string() }
+        match self.cluster {
+            None if id == self.worker.id() => WORKER_EMBEDDED.to_owned(),
+            _ => runyard_wire::Id(id.0).to_string(),
+        }
     }
 }
 

@@ -3,6 +3,9 @@
 //! The scheduler thread feeds this with each commit's happenings, 100 000 and more a second: only fixed handles are
 //! touched there, no label is looked up and no text is made. What goes by agent and lane comes from the store's kept
 //! counts when somebody asks, so it goes on over a restart.
+//!
+//! Of several nodes only the holder has commits to count. The others leave out what is counted with them: zeros would be
+//! taken for an answer.
 
 mod histogram;
 mod scrape;
@@ -22,11 +25,14 @@ use runyard_core::event::{Happening, HappeningKind, Subject, TaskFacts};
 use runyard_core::task::Class;
 
 pub use histogram::LogHistogram;
-pub use scrape::AGENTS_MAX;
+pub use scrape::{AGENTS_MAX, Seat};
 use webhooks::WebhookMetrics;
 
 pub struct Metrics {
+    /// What every node counts for itself,
     registry: Registry,
+    /// and what only one with a scheduler can count.
+    scheduler: Registry,
     /// By [`HappeningKind`].
     happened: Vec<Counter>,
     /// By [`Class`].
@@ -54,6 +60,7 @@ const METHODS: [Method; 6] = [Method::GET, Method::POST, Method::PUT, Method::PA
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("runyard");
+        let mut scheduler = Registry::with_prefix("runyard");
         let happened = HappeningKind::ALL.iter().map(|_| Counter::default()).collect::<Vec<_>>();
         let named = [
             (HappeningKind::TaskPreempted, "tasks_preempted", "Attempts stopped for a critical task"),
@@ -65,23 +72,24 @@ impl Default for Metrics {
             (HappeningKind::ScheduleFailing, "schedules_failing", "Schedules that began to fail"),
         ];
         for (kind, name, help) in named {
-            registry.register(name, help, happened[kind as usize].clone());
+            scheduler.register(name, help, happened[kind as usize].clone());
         }
         Metrics {
-            failures: failures(&mut registry),
-            waits: seconds(&mut registry, "task_wait", "From ready to start"),
-            runs: seconds(&mut registry, "task_run", "From start to end of an attempt"),
-            commits: counter(&mut registry, "commits", "Transactions of the scheduler"),
-            commit_events: commit_events(&mut registry),
-            commit_seconds: seconds(&mut registry, "commit_duration", "Time one transaction took"),
+            failures: failures(&mut scheduler),
+            waits: seconds(&mut scheduler, "task_wait", "From ready to start"),
+            runs: seconds(&mut scheduler, "task_run", "From start to end of an attempt"),
+            commits: counter(&mut scheduler, "commits", "Transactions of the scheduler"),
+            commit_events: commit_events(&mut scheduler),
+            commit_seconds: seconds(&mut scheduler, "commit_duration", "Time one transaction took"),
             requests: requests(&mut registry),
             connections_refused: counter(&mut registry, "http_connections_refused", "Connections beyond a limit"),
             spans_dropped: counter(&mut registry, "otlp_dropped", "Spans that no collector took"),
             requests_limited: counter(&mut registry, "http_requests_limited", "Requests beyond a rate"),
             connections: gauge(&mut registry, "http_connections", "Connections that are open"),
             streams: gauge(&mut registry, "http_streams", "Event streams, followed logs and waits that are open"),
-            webhooks: WebhookMetrics::register(&mut registry),
+            webhooks: WebhookMetrics::register(&mut scheduler),
             registry,
+            scheduler,
             happened,
             wait_ms: LogHistogram::default(),
             run_ms: LogHistogram::default(),
@@ -199,6 +207,8 @@ fn commit_events(registry: &mut Registry) -> Histogram {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use runyard_core::ids::TaskId;
     use runyard_core::task::Tier;
 
@@ -232,7 +242,7 @@ mod tests {
         ]);
         metrics.observe_commit(4, Duration::from_millis(2));
         metrics.observe_request(&Method::POST, StatusCode::CREATED);
-        let text = metrics.scrape(&[], &crate::config::Config::default(), &[]);
+        let text = metrics.scrape(&[], &crate::config::Config::default(), Seat::Holder { workers: &[] });
         for line in [
             "runyard_tasks_preempted_total 1",
             "runyard_attempts_failed_total{class=\"deadline\"} 1",
@@ -245,5 +255,33 @@ mod tests {
             assert!(text.contains(line), "{line} is missing in\n{text}");
         }
         assert_eq!(metrics.wait_ms.average(), Some(20.0));
+    }
+
+    #[test]
+    fn a_node_that_follows_tells_nothing_that_only_the_holder_knows() {
+        let metrics = Metrics::default();
+        // Of the time when it was the holder.
+        metrics.observe(&[happening(HappeningKind::TaskStarted, None, Some(20))]);
+        metrics.observe_commit(1, Duration::from_millis(2));
+        let families = |seat| {
+            let text = metrics.scrape(&[], &crate::config::Config::default(), seat);
+            assert!(text.ends_with("# EOF\n"), "{text}");
+            let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE runyard_")?.split(' ').next());
+            let names: BTreeSet<String> = types.map(str::to_owned).collect();
+            (text, names)
+        };
+        let (held, at_holder) = families(Seat::Holder { workers: &[] });
+        let (followed, at_follower) = families(Seat::Follower);
+        assert!(held.contains("\nrunyard_holder 1\n") && followed.contains("\nrunyard_holder 0\n"), "{followed}");
+        assert!(at_follower.is_subset(&at_holder));
+        let words = ["http_", "otlp_", "tasks_", "limit", "holder"];
+        for name in &at_follower {
+            assert!(words.iter().any(|word| name.starts_with(word)), "{name} is not a follower's to tell");
+        }
+        let of_the_holder =
+            "task_wait_seconds attempts_failed batches_finished commits workers tasks_preempted webhook_tries";
+        for name in of_the_holder.split(' ') {
+            assert!(at_holder.contains(name) && !at_follower.contains(name), "{name}: {followed}");
+        }
     }
 }

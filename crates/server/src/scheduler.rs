@@ -151,7 +151,8 @@ impl Scheduler {
         };
         let worker = Worker::new(worker_options, link.clone())?;
         let keeps: Vec<Kind> = worker.kinds().iter().copied().filter(|kind| worker.keeps(*kind)).collect();
-        let spec = worker_spec(id, &Offer { kinds: worker.kinds(), keeps: &keeps, capacity: &options.capacity });
+        let node = options.tenure.node();
+        let spec = worker_spec(id, &Offer { node, kinds: worker.kinds(), keeps: &keeps, capacity: &options.capacity });
         let (n_held_sender, n_held) = watch::channel(0);
         let grace = Duration::from_millis(options.grace_ms);
         let thread = Loop {

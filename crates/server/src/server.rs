@@ -496,6 +496,7 @@ async fn spawn_node(app: &Arc<App>, cluster: Arc<Cluster>, scheduler: &Scheduler
     tokio::spawn(nodes::gather_progress(app.clone(), cluster.clone()));
     tokio::spawn(nodes::follow_progress(app.clone(), cluster.clone()));
     tokio::spawn(nodes::tell_used(app.clone(), cluster.clone()));
+    tokio::spawn(nodes::warn_of_namesakes(cluster.clone(), app.config.current().config.nodes.ttl_ms));
     let making = tokio::spawn(make_admin(app.clone()));
     if cluster.member.role() == Role::Holder {
         // Who starts the first node looks for its key next.

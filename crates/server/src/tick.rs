@@ -182,7 +182,7 @@ fn rehearse_here(data_dir: &Path, sources: Sources, fixed: Live) -> Result<Summa
 fn spec(id: WorkerId, offered: &[Kind], config: &Config) -> WorkerSpec {
     let kept = [Kind::Process, Kind::Docker];
     let kinds: Vec<Kind> = kept.into_iter().filter(|kind| offered.contains(kind)).collect();
-    worker_spec(id, &Offer { kinds: &kinds, keeps: &kinds, capacity: &capacity(&config.worker) })
+    worker_spec(id, &Offer { node: None, kinds: &kinds, keeps: &kinds, capacity: &capacity(&config.worker) })
 }
 
 fn core_config(config: &Config) -> Arc<runyard_core::config::Config> {

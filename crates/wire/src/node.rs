@@ -29,6 +29,9 @@ pub enum NodeRole {
     Holder,
     /// It serves reads, and passes everything else on to the holder.
     Follower,
+    /// Nothing was heard of it for 10 s, or for three terms of the lease where those are longer: it is gone, or cannot reach
+    /// the database. It is forgotten after a day.
+    Away,
 }
 
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize, ToSchema)]

@@ -245,7 +245,7 @@ pub struct TaskStatus {
     pub attempts: u32,
     /// Repeats its retry policy still allows.
     pub retries_left: u32,
-    /// The worker of the latest attempt.
+    /// The worker of the latest attempt: its id, or `embedded` for the own one of a server that is no node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
     /// The batch it was submitted with.

@@ -44,7 +44,7 @@ fn a_setting_that_is_put_at_one_node_holds_at_all() {
     };
     wait_until(SPREAD_MAX, "every node shows it", || (0..3).all(|node| limit(node) == Some(json!(7))));
     cluster.expect(other, 200, "PATCH", "/v1/config", json!({"limits": {"maxInflight": 77}}));
-    let shown = |node: usize| cluster.get(node, "/v1/stats")["limits"]["maxInflight"].clone();
+    let shown = |node: usize| cluster.get(node, "/v1/config")["values"]["limits"]["maxInflight"].clone();
     wait_until(SPREAD_MAX, "every node shows it", || (0..3).all(|node| shown(node) == json!(77)));
 }
 

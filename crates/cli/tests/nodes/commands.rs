@@ -154,7 +154,7 @@ fn nodes(view: &Value) -> &Vec<Value> {
 }
 
 /// The client's command, at this node.
-fn runyard(cluster: &Cluster, node: usize, arguments: &[&str]) -> String {
+pub fn runyard(cluster: &Cluster, node: usize, arguments: &[&str]) -> String {
     let mut command = assert_cmd::Command::new(env!("CARGO_BIN_EXE_runyard"));
     command.args(["--url", &cluster.nodes[node].url(), "--api-key", cluster.admin()]).args(arguments);
     let output = command.timeout(Duration::from_secs(60)).assert().success();

@@ -88,10 +88,9 @@ fn only_at(cluster: &Cluster, node: usize) {
         workers.clone_from(cluster.get(0, "/v1/workers")["items"].as_array().unwrap());
         workers.len() == 3
     });
-    let (name, is_holder) = (cluster.nodes[node].name(), cluster.holder() == node);
+    let name = cluster.nodes[node].name();
     for worker in workers {
-        let is_it = if is_holder { worker["embedded"] == true } else { worker["name"] == *name };
-        let (id, act) = (worker["id"].as_str().unwrap(), if is_it { "resume" } else { "drain" });
+        let (id, act) = (worker["id"].as_str().unwrap(), if worker["name"] == *name { "resume" } else { "drain" });
         cluster.expect(0, 200, "POST", &format!("/v1/workers/{id}/{act}"), json!({}));
     }
 }

@@ -239,6 +239,22 @@ fn what_no_waiting_mends_ends_a_node_at_once_and_it_says_why() {
     assert!(!first.has_ended());
 }
 
+/// It has said that it is there before it finds that its data belong to others.
+#[test]
+fn a_node_whose_start_is_refused_is_not_one_of_the_others() {
+    let _turn = beside_others();
+    let cluster = Cluster::of(1);
+    let mut foreign = node("foreign", &cluster.postgres.fresh_database(), cluster.home());
+    foreign.until_ready();
+    foreign.give_key(std::fs::read_to_string(foreign.data().join("admin.key")).unwrap().trim());
+    let kept = ask(&foreign, "PUT", "/v1/secrets/word", r#"{"value":"long enough"}"#);
+    assert_eq!(kept.status, 204, "{}", kept.body);
+    stops_at_once(&mut foreign);
+    let said = ends(cluster.url(), foreign.data());
+    assert!(said.contains("the key that the other nodes seal secrets with"), "{said}");
+    assert_eq!(cluster.sql("SELECT string_agg(name, ',') FROM nodes"), "node-1");
+}
+
 /// All that a server says which ends by itself, with an error.
 fn ends(store: &str, data: &Path) -> String {
     let mut serve = assert_cmd::Command::new(env!("CARGO_BIN_EXE_runyard"));

@@ -12,7 +12,7 @@ use runyard_core::config::LANE_MAIN;
 use runyard_core::worker::WorkerView;
 use runyard_core::write::{CountDelta, CountKey};
 
-use super::{Metrics, workers};
+use super::{Metrics, gauge, workers};
 use crate::config::Config;
 
 /// Agents with a label of their own; the rest is summed as `other`, so that a million agents do not make a million series.
@@ -38,19 +38,34 @@ struct Limited {
     name: String,
 }
 
+/// Whose metrics they are.
+#[derive(Clone, Copy)]
+pub enum Seat<'a> {
+    /// A server with a store of its own has no other.
+    Holder {
+        workers: &'a [WorkerView],
+    },
+    Follower,
+}
+
 impl Metrics {
-    pub fn scrape(&self, counts: &[(CountKey, CountDelta)], config: &Config, workers: &[WorkerView]) -> String {
+    pub fn scrape(&self, counts: &[(CountKey, CountDelta)], config: &Config, seat: Seat<'_>) -> String {
         let mut registry = Registry::with_prefix("runyard");
         let named = busiest(counts);
         register_gauges(&mut registry, counts, &named, config);
         register_counters(&mut registry, counts, &named);
         register_limits(&mut registry, config);
-        workers::register(&mut registry, workers);
+        let is_holder = gauge(&mut registry, "holder", "Whether this node has the scheduler");
+        let mut registries = vec![&self.registry];
+        if let Seat::Holder { workers } = seat {
+            is_holder.set(1);
+            workers::register(&mut registry, workers);
+            registries.push(&self.scheduler);
+        }
+        registries.push(&registry);
         let mut text = String::new();
-        let encoded = encode_registry(&mut text, &self.registry)
-            .and_then(|()| encode_registry(&mut text, &registry))
-            .and_then(|()| encode_eof(&mut text));
-        encoded.expect("writing to a string does not fail");
+        let encoded = registries.into_iter().try_for_each(|registry| encode_registry(&mut text, registry));
+        encoded.and_then(|()| encode_eof(&mut text)).expect("writing to a string does not fail");
         text
     }
 }
@@ -154,7 +169,7 @@ mod tests {
             (key, CountDelta { queued: n as i64 + 1, submitted: 7, ..CountDelta::default() })
         };
         let counts: Vec<_> = (0..AGENTS_MAX + 2).map(count).collect();
-        let text = Metrics::default().scrape(&counts, &Config::default(), &[]);
+        let text = Metrics::default().scrape(&counts, &Config::default(), Seat::Holder { workers: &[] });
         assert!(text.contains("runyard_tasks_queued{agent=\"other\",lane=\"main\"} 3"), "{text}");
         assert!(text.contains("runyard_tasks_submitted_total{agent=\"other\"} 14"), "{text}");
         assert!(!text.contains("agent=\"a000\"") && text.contains("agent=\"a002\""));
@@ -170,7 +185,7 @@ mod tests {
         };
         let mut counts = vec![count("other", "main", 1000), count("other", "made.up", 500), count("other", "cron", 7)];
         counts.extend((0..AGENTS_MAX).map(|n| count(&format!("a{n:03}"), "main", n as i64 + 1)));
-        let text = Metrics::default().scrape(&counts, &Config::default(), &[]);
+        let text = Metrics::default().scrape(&counts, &Config::default(), Seat::Holder { workers: &[] });
         assert!(text.contains("runyard_tasks_queued{agent=\"other (agent)\",lane=\"main\"} 1500"), "{text}");
         assert!(text.contains("runyard_tasks_queued{agent=\"other (agent)\",lane=\"cron\"} 7"), "{text}");
         assert!(text.contains("runyard_tasks_queued{agent=\"other\",lane=\"main\"} 1\n"), "{text}");

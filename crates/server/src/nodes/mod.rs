@@ -12,6 +12,7 @@
 //! |---|---|
 //! | `member` | the beat: who holds the lease, and until when this node may believe that it does |
 //! | `address` | whether a node is where it says that the others reach it |
+//! | `neighbours` | the others: who is there, who is called the same |
 //! | `relay` | a request that the holder has to answer, through every change of holder |
 //! | `resume` | the output of a task, from where one holder broke off at the next |
 //! | `peer` | how nodes call each other, and prove that they are nodes |
@@ -40,6 +41,7 @@ mod follow;
 mod forwarded;
 mod keeper;
 mod member;
+mod neighbours;
 mod once;
 mod outpost;
 mod peer;
@@ -55,6 +57,7 @@ pub use follow::{HINT_MAX, follow};
 pub use forwarded::{Form, Forwarded, IDS};
 pub use keeper::{KeepError, Keeper, keep_artifact};
 pub use member::{Member, MemberOptions, Role, Tenure};
+pub use neighbours::{role_of, warn_of_namesakes};
 pub use once::Once;
 pub use outpost::{Outpost, OutpostLink, WORKER};
 pub use peer::{Error as PeerError, NODE, Peers};

@@ -10,6 +10,7 @@ use runyard_wire::{HealthView, VersionView};
 
 use crate::app::App;
 use crate::handle::Readiness;
+use crate::metrics::Seat;
 use crate::nodes::{Cluster, Role};
 use crate::problem::Error;
 
@@ -70,7 +71,11 @@ pub async fn version() -> Json<VersionView> {
 pub async fn metrics(State(app): State<Arc<App>>) -> Result<([(HeaderName, &'static str); 1], String), Error> {
     let counts = app.read(|reader| reader.counts()).await?;
     // A scheduler that recovers knows no workers; what is counted is told all the same.
-    let workers = super::workers::views(&app, None).await.unwrap_or_default();
-    let text = app.metrics.scrape(&counts, &app.config.current().config, &workers);
+    let workers = match app.holds() {
+        true => Some(super::workers::views(&app, None).await.unwrap_or_default()),
+        false => None,
+    };
+    let seat = workers.as_deref().map_or(Seat::Follower, |workers| Seat::Holder { workers });
+    let text = app.metrics.scrape(&counts, &app.config.current().config, seat);
     Ok(([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text))
 }

@@ -6,14 +6,14 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use runyard_store::nodes::NodeRow;
-use runyard_wire::{Id, NodePage, NodeRole, NodeView, Timestamp};
+use runyard_wire::{Id, NodePage, NodeView, Timestamp};
 use serde::Deserialize;
 
 use super::extract::Params;
 use crate::access::Used;
 use crate::app::App;
 use crate::handle::{Readiness, Unavailable};
-use crate::nodes::{HINT_MAX, SELF, Told};
+use crate::nodes::{HINT_MAX, SELF, Told, role_of};
 use crate::problem::Error;
 
 /// The nodes, by name. A server with a store of its own has none.
@@ -24,11 +24,12 @@ pub async fn list(State(app): State<Arc<App>>) -> Result<Json<NodePage>, Error> 
     let (nodes, own) = (cluster.nodes.clone(), cluster.member.card().id);
     let list = tokio::task::spawn_blocking(move || nodes.all()).await;
     let list = list.map_err(|_| Error::Internal("a read ended without an answer".into()))??;
+    let ttl_ms = app.config.current().config.nodes.ttl_ms;
     let view = |row: NodeRow| NodeView {
+        role: role_of(&row, ttl_ms),
         id: Id(row.card.id.0),
         name: row.card.name,
         url: row.card.url,
-        role: if row.is_holder { NodeRole::Holder } else { NodeRole::Follower },
         is_self: row.card.id == own,
         started_at: Timestamp(row.started_at_ms),
         silent_ms: row.silent_ms,

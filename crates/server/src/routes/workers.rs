@@ -36,7 +36,9 @@ pub async fn join(
 ) -> Result<(StatusCode, Json<WorkerRegistered>), Error> {
     let (key, hash) = new_key()?;
     let id = caller.joins_as.unwrap_or(WorkerId(forwarded.ids));
-    let offer = Offer::of(id, body.value, hash)?;
+    let mut offer = Offer::of(id, body.value, hash)?;
+    // Only a node has proven that it is one, and so that this worker is a server's own.
+    offer.spec.embedded = caller.joins_as.is_some();
     let registered = admit(&app, caller, offer, "worker.registered").await?;
     Ok((StatusCode::CREATED, Json(WorkerRegistered { key: Some(key), ..registered })))
 }
@@ -239,7 +241,7 @@ fn gone(row: WorkerRow) -> CoreView {
 }
 
 fn shown(app: &App, view: CoreView) -> WorkerView {
-    let metrics = match view.spec.embedded {
+    let metrics = match view.spec.id == app.worker.id() {
         true => app.roster.metrics_here(),
         false => app.roster.metrics(view.spec.id),
     };

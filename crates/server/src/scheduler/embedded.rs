@@ -9,9 +9,12 @@ use runyard_core::name::Name;
 use runyard_exec::Kind;
 
 use super::Error;
+use crate::app::WORKER_EMBEDDED;
 
-/// What it runs.
+/// What it is called, and what it runs.
 pub(crate) struct Offer<'a> {
+    /// Of the node whose worker it is, where there are several.
+    pub node: Option<Name>,
     pub kinds: &'a [Kind],
     /// Those of them that go on without it.
     pub keeps: &'a [Kind],
@@ -22,7 +25,7 @@ pub(crate) fn worker_spec(id: WorkerId, offer: &Offer<'_>) -> WorkerSpec {
     let names = |kinds: &[Kind]| kinds.iter().map(|kind| Name::new(kind.as_str())).collect();
     WorkerSpec {
         id,
-        name: Name::new("embedded"),
+        name: offer.node.clone().unwrap_or_else(|| Name::new(WORKER_EMBEDDED)),
         kinds: names(offer.kinds),
         keeps: names(offer.keeps),
         capacity: offer.capacity.clone(),

@@ -7,13 +7,18 @@ use runyard_core::worker::{WorkerRow, WorkerSpec};
 
 use super::{Cut, VERSION, put_text, put_varint};
 
-/// `out` is cleared first. The embedded worker is never stored.
+/// Bits of the byte behind the session.
+const DRAINING: u8 = 1;
+const EMBEDDED: u8 = 2;
+
+/// `out` is cleared first.
 pub fn encode_worker(row: &WorkerRow, out: &mut Vec<u8>) {
     out.clear();
     out.push(VERSION);
     let WorkerRow { spec, session, draining, registered_at, about } = row;
     out.extend_from_slice(&session.to_le_bytes());
-    out.push(u8::from(*draining));
+    let flags = [(*draining, DRAINING), (spec.embedded, EMBEDDED)];
+    out.push(flags.into_iter().filter_map(|(is_set, bit)| is_set.then_some(bit)).sum());
     put_varint(out, *registered_at);
     put_text(out, &spec.name);
     for names in [&spec.kinds, &spec.keeps] {
@@ -39,11 +44,11 @@ pub fn encode_worker(row: &WorkerRow, out: &mut Vec<u8>) {
 pub fn decode_worker(id: WorkerId, bytes: &[u8]) -> Option<WorkerRow> {
     let mut cut = Cut::versioned(bytes)?;
     let session = u64::from_le_bytes(cut.array()?);
-    let draining = match cut.byte()? {
-        0 => false,
-        1 => true,
-        _ => return None,
-    };
+    let flags = cut.byte()?;
+    if flags & !(DRAINING | EMBEDDED) != 0 {
+        return None;
+    }
+    let (draining, embedded) = (flags & DRAINING != 0, flags & EMBEDDED != 0);
     let registered_at = cut.varint()?;
     let name = cut.name()?;
     let (kinds, keeps) = (cut.names()?, cut.names()?);
@@ -57,7 +62,7 @@ pub fn decode_worker(id: WorkerId, bytes: &[u8]) -> Option<WorkerRow> {
     let n_labels = cut.varint()?;
     let labels = (0..n_labels).map(|_| Some((cut.name()?, cut.name()?))).collect::<Option<Vec<(Name, Name)>>>()?;
     let capacity = Resources { cpu_milli, ram_mb, named };
-    let spec = WorkerSpec { id, name, kinds, keeps, capacity, parallel_max, labels, embedded: false };
+    let spec = WorkerSpec { id, name, kinds, keeps, capacity, parallel_max, labels, embedded };
     Some(WorkerRow { spec, session, draining, registered_at, about: Blob::from(cut.0) })
 }
 

@@ -24,7 +24,8 @@ fn worker(id: u128) -> WorkerRow {
 
 pub fn a_worker_comes_back_as_it_was_written(harness: &mut dyn Harness) {
     let mut fixture = Fixture::new(harness.fresh());
-    let (first, second) = (worker(1), WorkerRow { draining: true, ..worker(2) });
+    let own = WorkerSpec { embedded: true, ..worker(2).spec };
+    let (first, second) = (worker(1), WorkerRow { draining: true, spec: own, ..worker(2) });
     fixture.commit(WriteSet { workers_put: vec![second.clone(), first.clone()], ..WriteSet::default() });
     fixture = Fixture::new(harness.reopen(fixture.store));
     assert_eq!(fixture.reader().workers().expect("it reads"), [first.clone(), second.clone()]);

@@ -394,11 +394,12 @@ pub fn task() -> impl Strategy<Value = Task> {
 pub fn worker() -> impl Strategy<Value = WorkerRow> {
     let resources = (any::<u32>(), any::<u32>(), vec((name(), any::<u32>()), 0..3));
     let offers = (vec(name(), 0..3), vec(name(), 0..3), resources, of(0..u32::MAX), vec((name(), name()), 0..3));
-    let rest = (any::<u64>(), any::<bool>(), moment(), vec(any::<u8>(), 0..30));
-    (any::<u128>(), name(), offers, rest).prop_map(|(id, name, offers, (session, draining, registered_at, about))| {
+    let rest = (any::<u64>(), any::<[bool; 2]>(), moment(), vec(any::<u8>(), 0..30));
+    (any::<u128>(), name(), offers, rest).prop_map(|(id, name, offers, (session, flags, registered_at, about))| {
+        let [draining, embedded] = flags;
         let (kinds, keeps, (cpu_milli, ram_mb, named), parallel_max, labels) = offers;
         let (id, capacity) = (WorkerId(id), Resources { cpu_milli, ram_mb, named });
-        let spec = WorkerSpec { id, name, kinds, keeps, capacity, parallel_max, labels, embedded: false };
+        let spec = WorkerSpec { id, name, kinds, keeps, capacity, parallel_max, labels, embedded };
         WorkerRow { spec, session, draining, registered_at, about: about.into() }
     })
 }

@@ -4,8 +4,9 @@ use runyard_core::event::WorkerSpec;
 use runyard_core::flow::Resources;
 use runyard_core::ids::WorkerId;
 use runyard_core::task::{Class, Phase, Tier};
+use runyard_core::worker::WorkerStatus;
 
-use super::bed::{Bed, FIRST, SECOND, remote, task, worker};
+use super::bed::{Bed, FIRST, SECOND, remote, task, vitals, worker};
 
 const SECOND_WORKER: WorkerId = WorkerId(2);
 
@@ -200,6 +201,25 @@ fn the_embedded_worker_is_never_cooled() {
     bed.fail_by_worker(id);
     let next = bed.submit(task("a"));
     assert_eq!(bed.state(next), Phase::Running);
+}
+
+/// It registers and syncs as any other does, because the scheduler is in another node's process.
+#[test]
+fn the_own_worker_of_another_node_is_neither_guarded_nor_cooled_also_after_a_restart() {
+    let mut bed = Bed::remotes([WorkerSpec { embedded: true, ..remote(FIRST, 2000, 1024) }]);
+    for _ in 0..2 {
+        bed.says_again(FIRST, vitals(100, 0));
+        let id = bed.submit(task("a").cpu(1000).ram(512));
+        assert_eq!(bed.state(id), Phase::Running, "it is busy, and so are servers");
+        bed.fail_by_worker(id);
+        assert_eq!(bed.view(FIRST).status, WorkerStatus::Idle);
+        let next = bed.submit(task("a").cpu(2000));
+        assert_eq!(bed.state(next), Phase::Running);
+        bed.complete(next);
+        bed.cancel(id);
+        assert!(bed.demand().idle.is_empty(), "no server is to be scaled away");
+        bed.restart();
+    }
 }
 
 #[test]

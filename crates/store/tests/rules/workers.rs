@@ -1,6 +1,6 @@
 //! Workers on other machines: they register, present what they hold, fall silent, come back, are drained and removed.
 
-use runyard_core::event::{Fault, HappeningKind, Report};
+use runyard_core::event::{Event, Fault, HappeningKind, Report, WorkerSpec};
 use runyard_core::ids::WorkerId;
 use runyard_core::task::{Class, Phase, Stop};
 use runyard_core::worker::{Sync, Vitals, WorkerAct, WorkerRefusal, WorkerStatus};
@@ -64,6 +64,25 @@ fn a_worker_that_nobody_knows_is_told_so() {
     for act in [WorkerAct::Drain, WorkerAct::Resume, WorkerAct::Remove] {
         assert_eq!(bed.act_on_worker(A, act).err(), Some(WorkerRefusal::NotFound));
     }
+}
+
+/// A node follows, holds the scheduler for a while, and follows again: its worker is the same one all the time.
+#[test]
+fn the_own_worker_of_a_node_is_shielded_only_while_the_scheduler_shares_its_process() {
+    let own = |name: &str| WorkerSpec { embedded: true, name: name.into(), ..remote(A, 4000, 8192) };
+    let mut bed = Bed::remotes([own("as it registered")]);
+    bed.register(own("as it registered"));
+    bed.reopen();
+    bed.send([Event::WorkerJoined { worker: own("as it is"), held: Vec::new() }]);
+    let view = bed.view(A);
+    assert_eq!((&*view.spec.name, view.spec.embedded), ("as it is", true));
+    assert_eq!(bed.try_register(own("another")), Err(WorkerRefusal::Embedded));
+    assert_eq!(bed.act_on_worker(A, WorkerAct::Remove).err(), Some(WorkerRefusal::Embedded));
+    bed.reopen();
+    bed.come(own("again"));
+    let view = bed.view(A);
+    assert_eq!((&*view.spec.name, view.spec.embedded), ("again", true));
+    bed.remove_worker(A);
 }
 
 #[test]

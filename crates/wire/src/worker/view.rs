@@ -26,7 +26,7 @@ pub struct WorkerView {
     /// Of its program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// The server's own.
+    /// A server's own: of the one that answers, or of another node.
     pub embedded: bool,
     /// Whether it gets work.
     pub status: WorkerStatus,
