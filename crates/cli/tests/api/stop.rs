@@ -95,6 +95,7 @@ fn open_streams_do_not_hold_the_exit_up() {
     assert!(began.elapsed() < Duration::from_secs(8), "{:?}", began.elapsed());
     while events.line().is_some() {}
     while logs.line().is_some() {}
+    assert!(events.has_ended() && !logs.has_ended(), "text has no end where the output has none");
     let mut answer = String::new();
     std::io::Read::read_to_string(&mut poll, &mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 503") && answer.contains("stopping"), "{answer}");

@@ -64,10 +64,7 @@ fn a_followed_text_goes_on_when_the_holder_sleeps_past_its_lease_also_for_its_ow
 fn a_followed_text_goes_on_with_what_runs_on_the_node_that_stopped_and_came_back() {
     let _turn = beside_others();
     // Away for longer than usual here: what it runs is not to be lost.
-    let config = CONFIG.replace("offlineAfterMs = 2000", "offlineAfterMs = 60000");
-    let sites = (1..=3).map(|n| Site::on_loopback(&format!("node-{n}"))).collect();
-    let plan = Plan { sites, url: &str::to_owned, config: &config, postgres: Options::default() };
-    let mut cluster = Cluster::start(plan);
+    let mut cluster = cluster_with(3, "offlineAfterMs = 2000", "offlineAfterMs = 60000");
     let (holder, [one, other]) = (cluster.holder(), cluster.followers());
     let output = on_node(&cluster, holder, one);
     let mut streams = output.followed(&cluster, &[one, other]);
@@ -99,6 +96,44 @@ fn an_attempt_that_was_lost_with_its_node_takes_nothing_from_the_next_one() {
     output.ends(&cluster, one, &mut streams, 2);
 }
 
+#[test]
+fn followed_events_go_on_too_and_none_comes_twice() {
+    let _turn = beside_others();
+    let mut cluster = Cluster::of(3);
+    let (holder, [one, _]) = (cluster.holder(), cluster.followers());
+    let worker = worker(&cluster, one);
+    let output = Output::of(&cluster, "away", one, field());
+    let path = output.path("/logs?follow=true");
+    let mut events = cluster.nodes[one].stream(&path, &[("accept", "text/event-stream")]);
+    let mut n_read = 0;
+    let mut read_step = |step: usize| {
+        output.write(step);
+        for _ in 0..STEP {
+            n_read += 1;
+            assert_eq!(events.next_event()["text"], n_read.to_string());
+        }
+    };
+    read_step(0);
+    cluster.nodes[holder].ask_to_stop();
+    read_step(1);
+    output.ends(&cluster, one, &mut [], 2);
+    assert!(events.sse().is_none() && events.has_ended());
+    drop(worker);
+}
+
+#[test]
+fn a_followed_text_is_broken_off_when_no_holder_is_found_in_time() {
+    let _turn = beside_others();
+    let mut cluster = cluster_with(2, "ttlMs = 2000", "ttlMs = 2000\nwaitMs = 1000");
+    let survivor = 1 - cluster.holder();
+    let output = Output::of(&cluster, "words", survivor, json!({}));
+    let mut streams = output.followed(&cluster, &[survivor]);
+    output.read_step(&mut streams, 0);
+    cluster.postgres.stop();
+    assert_eq!(streams[0].line(), None);
+    assert!(!streams[0].has_ended(), "the task runs on");
+}
+
 /// Two changes of holder, and the first is the holder again: what it has of the log is only its beginning.
 #[test]
 fn a_log_that_ended_elsewhere_is_whole_at_a_node_that_has_its_beginning() {
@@ -123,6 +158,13 @@ fn a_log_that_ended_elsewhere_is_whole_at_a_node_that_has_its_beginning() {
     let expected: Vec<String> = (1..=2 * STEP).map(|n| n.to_string()).collect();
     assert_eq!(log.lines().collect::<Vec<_>>(), expected);
     drop(worker);
+}
+
+/// With this instead of that in its configuration.
+fn cluster_with(n: usize, that: &str, this: &str) -> Cluster {
+    let sites = (1..=n).map(|n| Site::on_loopback(&format!("node-{n}"))).collect();
+    let config = CONFIG.replace(that, this);
+    Cluster::start(Plan { sites, url: &str::to_owned, config: &config, postgres: Options::default() })
 }
 
 /// A task that writes numbered lines, so many at each word.

@@ -45,7 +45,7 @@ where
 {
     relay.forwarded.form = Form::InParts;
     let parts = relay.ask().await?;
-    let following = Following { relay, parts };
+    let following = Following { relay, parts, is_told: false };
     Ok(stream::unfold(following, async |mut following| following.next().await.map(|part| (part, following))))
 }
 
@@ -82,11 +82,16 @@ impl<H: Fn(Request) -> F, F: Future<Output = Response>> OutputRelay<H> {
 struct Following<H> {
     relay: OutputRelay<H>,
     parts: Parts,
+    /// Its last part was passed on.
+    is_told: bool,
 }
 
 impl<H: Fn(Request) -> F, F: Future<Output = Response>> Following<H> {
-    /// None where it breaks off for good.
+    /// None behind the last part, and where it breaks off for good.
     async fn next(&mut self) -> Option<Part> {
+        if self.is_told {
+            return None;
+        }
         let until = self.relay.until.clone();
         tokio::select! {
             part = self.next_part() => part,
@@ -105,10 +110,13 @@ impl<H: Fn(Request) -> F, F: Future<Output = Response>> Following<H> {
     }
 
     fn note(&mut self, part: &Part) {
-        if let Part::Lines(chunk) = part {
-            let place = chunk.next.to_string();
-            let place = HeaderValue::from_str(&place).expect("numbers and a dash are a header's");
-            self.relay.whole.parts.headers.insert("last-event-id", place);
+        match part {
+            Part::End | Part::Missing => self.is_told = true,
+            Part::Lines(chunk) => {
+                let place = chunk.next.to_string();
+                let place = HeaderValue::from_str(&place).expect("numbers and a dash are a header's");
+                self.relay.whole.parts.headers.insert("last-event-id", place);
+            }
         }
     }
 }
