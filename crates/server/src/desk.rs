@@ -86,9 +86,17 @@ impl Desk {
         holders.extend(held.iter().map(|held| (held.task, worker)));
     }
 
-    /// Only when it has been answered that it is there.
-    pub fn joined(&self, worker: WorkerId, joined: bool) {
-        self.lock().of.entry(worker).or_default().joined = joined;
+    /// Only when it has been answered that it is there. False when what it presented was dropped meanwhile: it has to present
+    /// it again, or what it holds would be taken from it.
+    pub fn joined(&self, worker: WorkerId) -> bool {
+        let mut trays = self.lock();
+        let tray = trays.of.entry(worker).or_default();
+        tray.joined = tray.presented;
+        tray.joined
+    }
+
+    pub fn left(&self, worker: WorkerId) {
+        self.lock().of.entry(worker).or_default().joined = false;
     }
 
     /// Does this worker hold this lease?

@@ -314,6 +314,8 @@ impl Loop {
         store: &mut OpenStore,
         config: &dyn Fn() -> Arc<runyard_core::config::Config>,
     ) -> store::Result<(Yard, Now)> {
+        // Before anybody can speak to this term: what a worker presents to it must not be dropped.
+        self.desk.clear_all();
         let store = store()?;
         let before = config();
         let opened = Yard::open(store, before.clone(), crate::clock::salt(), wall_ms())?;
@@ -333,7 +335,6 @@ impl Loop {
     fn term(&mut self, mut yard: Yard, start: Now) {
         let clock = Clock::from(start);
         self.n_failed = 0;
-        self.desk.clear_all();
         self.observer.recovered();
         self.join();
         let mut events = Vec::new();

@@ -100,7 +100,8 @@ fn statements_that_are_cancelled_lose_nothing_and_repeat_nothing() {
     more(&press);
     let began = Instant::now();
     let mut n_cancelled = 0;
-    while began.elapsed() < Duration::from_secs(5) {
+    // On a busy machine it takes its time to meet one that is under way.
+    while began.elapsed() < Duration::from_secs(5) || (n_cancelled == 0 && began.elapsed() < SOON) {
         n_cancelled += cluster.sql(CANCEL_ALL).lines().filter(|line| *line == "t").count();
         std::thread::park_timeout(Duration::from_millis(20));
     }

@@ -17,6 +17,8 @@ const START_BYTES_MAX: usize = 8 * 1024 * 1024;
 #[derive(Default)]
 pub struct Tray {
     pub joined: bool,
+    /// It has said what it holds since all that was believed of it was dropped.
+    pub presented: bool,
     /// What this worker holds, as the scheduler believes.
     pub leases: BTreeMap<TaskId, Lease>,
     pub turn: Arc<Turn<()>>,
@@ -147,6 +149,7 @@ impl Tray {
 
     /// These are its leases from now on, unless they are revoked. Whoever follows the log of one goes on doing so.
     pub fn present(&mut self, held: &[Held]) {
+        self.presented = true;
         let mut earlier = std::mem::take(&mut self.leases);
         for held in held {
             let known = earlier.remove(&held.task).filter(|lease| lease.held == *held);
@@ -181,6 +184,10 @@ impl Tray {
             is_held && !said.inputs.contains(&input.message)
         });
         self.revokes.retain(|revoked| held.contains(revoked));
+        if !self.joined {
+            // All that was believed of it was dropped while it spoke: it is not known here what it may hold.
+            return silent;
+        }
         let lives = |held: &Held| self.leases.get(&held.task).is_some_and(|lease| lease.held == *held);
         let dead = said.held.iter().filter(|held| !done.contains(&is(held)) && !lives(held));
         self.revokes.extend(dead.map(is));
@@ -307,6 +314,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_dropped_while_a_worker_speaks_takes_nothing_from_it() {
+        let mut tray = Tray::default();
+        tray.present(&[lease(1, 1)]);
+        tray.joined = true;
+        tray.settle(&holding(&[lease(1, 1), lease(2, 1)]));
+        assert_eq!(tray.mail().expect("one of them is not its own").revokes, [(TaskId(2), 1)]);
+        tray.reset();
+        assert!(!tray.presented, "what it says now is not of this term");
+        tray.settle(&holding(&[lease(1, 1)]));
+        assert!(tray.mail().is_none(), "it is not known what it may hold");
+    }
+
+    #[test]
     fn a_stop_before_the_start_was_sent_needs_no_worker() {
         let mut tray = Tray::default();
         tray.start(start(1, 1, 0));
@@ -332,7 +352,7 @@ mod tests {
 
     #[test]
     fn what_a_worker_was_told_to_stop_and_does_not_have_is_stopped() {
-        let mut tray = Tray::default();
+        let mut tray = Tray { joined: true, ..Tray::default() };
         tray.start(start(1, 1, 0));
         tray.mail();
         tray.stop(lease(1, 1), Stop::NotStarted);

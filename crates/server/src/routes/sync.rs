@@ -248,7 +248,7 @@ async fn hear(app: &Arc<App>, worker: WorkerId, mut word: Word, answer: &mut Syn
     };
     app.desk.settle(worker, &word.said);
     if word.leaves {
-        app.desk.joined(worker, false);
+        app.desk.left(worker);
     }
     answer.refused = refused.into_iter().map(stale).collect();
     Ok(())
@@ -283,8 +283,15 @@ async fn take_output(app: &App, worker: WorkerId, word: &mut Word, answer: &mut 
 async fn present(app: &Arc<App>, worker: WorkerId, word: &Word) -> Result<(), Error> {
     app.desk.present(worker, &word.said.held);
     let joined = ask(app, worker, Sync { leaves: false, ..word.sync(Joins::Yes, Vec::new()) }).await?;
-    app.desk.joined(worker, joined.is_ok());
-    Ok(())
+    match joined {
+        Ok(_) if app.desk.joined(worker) => Ok(()),
+        // The scheduler has begun anew while it was asked.
+        Ok(_) => Err(Unavailable::Recovering.into()),
+        Err(NotJoined) => {
+            app.desk.left(worker);
+            Ok(())
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq)]
