@@ -94,7 +94,7 @@ async fn a_working_directory_that_became_a_link_is_not_looked_into() {
     std::fs::write(outside.join("secret.txt"), "secret").expect("a file");
     let line = format!("cd ..; rm -rf $RUNYARD_WORKDIR; ln -s {} $RUNYARD_WORKDIR", outside.display());
     yard.run(Kind::Process, json!({"shell": line, "outputs": ["**"]})).await;
-    assert_eq!(yard.artifacts(), Artifacts { attempt: 3, ..Artifacts::default() });
+    assert_eq!(yard.artifacts(), Artifacts::default());
     assert!(outside.join("secret.txt").exists(), "what it led to was tidied away");
     // The next attempt makes it anew.
     assert_eq!(yard.staged(json!([{"inline": "1", "path": "a"}])).await, "./a: 1\n");
