@@ -6,10 +6,17 @@ use crate::beside_others;
 use crate::cluster::{CONFIG, Cluster, Node, SOON, Site};
 use crate::support::wait_until;
 
-fn newcomer(cluster: &Cluster, name: &str) -> Node {
+/// The only node that has the key is killed, and a new one has been there for longer than its lease.
+fn left_to_a_newcomer() -> Cluster {
+    let mut cluster = Cluster::of(1);
+    cluster.expect(0, 204, "PUT", "/v1/secrets/tok", json!({"value": "a secret of twenty!!"}));
+    cluster.nodes[0].kill9();
+    let name = "node-2";
     let mut node = Node::start(Site::on_loopback(name), cluster.url(), cluster.home().join(name), CONFIG);
     node.give_key(cluster.admin());
-    node
+    cluster.nodes.push(node);
+    until_it_could_hold(&cluster, name);
+    cluster
 }
 
 /// The lease is over, and this node has said twice since that it is here.
@@ -23,12 +30,7 @@ fn until_it_could_hold(cluster: &Cluster, name: &str) {
 #[test]
 fn a_new_node_waits_for_one_that_has_the_key_of_the_secrets() {
     let _turn = beside_others();
-    let mut cluster = Cluster::of(1);
-    cluster.expect(0, 204, "PUT", "/v1/secrets/tok", json!({"value": "a secret of twenty!!"}));
-    cluster.nodes[0].kill9();
-    let node = newcomer(&cluster, "node-2");
-    cluster.nodes.push(node);
-    until_it_could_hold(&cluster, "node-2");
+    let mut cluster = left_to_a_newcomer();
     assert_eq!(cluster.nodes[1].ready_status(), Some(503));
     assert!(!cluster.nodes[1].data().join("secrets.key").exists());
     let says = || cluster.nodes[1].last_lines().contains("has no secrets.key");
@@ -46,12 +48,7 @@ fn a_new_node_waits_for_one_that_has_the_key_of_the_secrets() {
 #[test]
 fn a_key_that_is_lost_for_good_can_be_given_up() {
     let _turn = beside_others();
-    let mut cluster = Cluster::of(1);
-    cluster.expect(0, 204, "PUT", "/v1/secrets/tok", json!({"value": "a secret of twenty!!"}));
-    cluster.nodes[0].kill9();
-    let node = newcomer(&cluster, "node-2");
-    cluster.nodes.push(node);
-    until_it_could_hold(&cluster, "node-2");
+    let mut cluster = left_to_a_newcomer();
     cluster.nodes[1].kill9();
     assert_cmd::Command::new(env!("CARGO_BIN_EXE_runyard"))
         .args(["migrate", "--give-up-secrets", "--store", cluster.url()])
