@@ -120,6 +120,14 @@ fn a_database_that_takes_no_writes_holds_nobody_up_for_longer_than_one_that_is_a
     }
     cluster.sql("DROP TRIGGER refuse ON tasks");
     cluster.until_all_ready();
+    // Or it does not even refuse.
+    let lock = Transaction::begin(cluster.url(), "BEGIN; LOCK TABLE tasks IN ACCESS EXCLUSIVE MODE; SELECT 'locked';");
+    let began = Instant::now();
+    let answer = cluster.request(cluster.holder(), "POST", "/v1/tasks", r#"{"kind":"noop"}"#);
+    assert_eq!(answer.status, 503, "{}", answer.body);
+    assert!(began.elapsed() < Duration::from_secs(9), "it took {:?}", began.elapsed());
+    lock.end();
+    cluster.until_all_ready();
     let id = cluster.submit(1, json!({"kind": "noop"}));
     cluster.ends_as(0, "completed", &id);
 }
